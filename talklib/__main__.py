@@ -1,0 +1,148 @@
+"""The command line: `python -m talklib split | grade | count | run | status | figures | selftest`."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+
+from . import TalkError
+from .experiment import arm_names, run_arm, status
+from .recipe import Protocol, Recipe, Sampling, get_recipe
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command. Bad input prints its message to standard error and returns 2."""
+    options = parser().parse_args(argv)
+    try:
+        return options.handler(options) or 0
+    except TalkError as error:
+        print(f"talklib: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("talklib: interrupted; finished runs and checkpoints are kept, the same command goes on", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser of all commands."""
+    from . import cli_core, cli_paper
+
+    top = argparse.ArgumentParser(prog="python -m talklib", description=__doc__)
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    cli_core.add_commands(commands)
+    cli_paper.add_commands(commands)
+    for name, handler, text in (("run", _run, "train and evaluate arms; finished runs are kept, broken off ones resumed"),
+                                ("status", _status, "what is done, missing, stale or broken")):
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(handler=handler)
+        command.add_argument("--scale", default="desk", help="desk or paper")
+        command.add_argument("--arms", default="all", help="all, or names separated by commas")
+        command.add_argument("--seeds", default="17,18,19", help="training seeds, separated by commas")
+        command.add_argument("--out", help="results folder (default: results/SCALE)")
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
+                             help="change a recipe setting, as in steps=40 or protocol.message_tokens=80")
+        if name == "run":
+            command.add_argument("--jobs", type=int, default=2, help="runs side by side, each its own process")
+            command.add_argument("--report-to", default="none", help="trackio, tensorboard or wandb, through TRL")
+    return top
+
+
+def recipe_from(scale: str, changes: list[str]) -> Recipe:
+    """The scale's recipe with NAME=VALUE changes; values are JSON, or else text."""
+    recipe = get_recipe(scale)
+    for change in changes:
+        name, equals, text = change.partition("=")
+        if not equals:
+            raise TalkError(f"--set takes NAME=VALUE, not {change!r}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        recipe = _changed(recipe, name, value)
+    return recipe
+
+
+def _changed(part, name: str, value):
+    head, _, rest = name.partition(".")
+    known = [f.name for f in fields(part)]
+    if head not in known:
+        raise TalkError(f"unknown setting {name!r} of {type(part).__name__}; settings: {', '.join(known)}")
+    now = getattr(part, head)
+    if rest:
+        if not isinstance(now, Protocol | Sampling) and not hasattr(now, "__dataclass_fields__"):
+            raise TalkError(f"setting {head!r} has no parts")
+        return replace(part, **{head: _changed(now, rest, value)})
+    if isinstance(now, tuple) and isinstance(value, list):
+        value = tuple(value)
+    if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if now is not None and type(value) is not type(now):
+        raise TalkError(f"setting {name!r} takes a {type(now).__name__}, not {value!r}")
+    return replace(part, **{head: value})
+
+
+def seeds_from(text: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise TalkError(f"--seeds takes whole numbers separated by commas, not {text!r}") from error
+
+
+def _run(options) -> int:
+    recipe = recipe_from(options.scale, options.changes)
+    out = options.out or f"results/{options.scale}"
+    arms, seeds = arm_names(options.arms), seeds_from(options.seeds)
+    rows = status(recipe, arms, seeds, out)
+    broken = [row for row in rows if row.state == "broken"]
+    if broken:
+        raise TalkError(broken[0].note)
+    waiting = [row for row in rows if row.state != "done"]
+    print(f"{len(rows)} runs, {len(rows) - len(waiting)} done before", flush=True)
+    if len(waiting) > 1 and options.jobs > 1:
+        return _side_by_side(options, waiting, out)
+    for row in waiting:
+        run_arm(recipe, row.arm, row.seed, out, say=_say, report_to=options.report_to)
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _side_by_side(options, waiting, out) -> int:
+    """Each run in its own process, `--jobs` at a time; one that fails is named and the others go on."""
+
+    def one(row) -> int:
+        changes = [word for change in options.changes for word in ("--set", change)]
+        command = [sys.executable, "-m", "talklib", "run", "--scale", options.scale, "--arms", row.arm, "--seeds",
+                   str(row.seed), "--out", str(out), "--jobs", "1", "--report-to", options.report_to, *changes]
+        return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        codes = list(pool.map(one, waiting))
+    failed = [f"{row.arm}/seed-{row.seed}" for row, code in zip(waiting, codes, strict=True) if code]
+    if failed:
+        print(f"talklib: failed: {', '.join(failed)}; the others are done", file=sys.stderr)
+    return max(codes)
+
+
+def _status(options) -> int:
+    recipe = recipe_from(options.scale, options.changes)
+    out = options.out or f"results/{options.scale}"
+    rows = status(recipe, arm_names(options.arms), seeds_from(options.seeds), out)
+    for row in rows:
+        print(f"{row.arm:<16} seed {row.seed:<4} {row.state:<8} {row.note}")
+    print(", ".join(f"{sum(row.state == state for row in rows)} {state}"
+                    for state in ("done", "part", "missing", "stale", "broken")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

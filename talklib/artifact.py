@@ -1,0 +1,60 @@
+"""`make artifact`: the six notebooks run by papermill, the figures and the paper, and a closing table."""
+
+import os
+import time
+from pathlib import Path
+
+from . import TalkError
+from .published import published
+from .recipe import ARMS
+from .store import load_run, load_runs, run_folder
+
+NOTEBOOKS = ("01_split", "02_baseline", "03_train", "04_behavior", "05_methods", "06_figures")
+LIVE = ("grpo_blocked", "grpo")
+LIVE_SEED = 17
+
+
+def root() -> Path:
+    """The checkout: where notebooks/, results/ and figures/ are. TalkError where the package stands alone."""
+    here = Path(__file__).resolve().parents[1]
+    if not (here / "notebooks").is_dir():
+        raise TalkError(f"{here} holds no notebooks/: run this from a clone, installed with pip install -e .")
+    return here
+
+
+def run_notebooks(out: Path, live: bool, scale: str = "desk", only: str | None = None) -> None:
+    """Executes the notebooks in order, each from a clean kernel; stops at the first that fails, naming the cell."""
+    import papermill
+
+    out.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("MPLBACKEND", None)  # agg there would remove the inline figures
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name in NOTEBOOKS:
+        if only and only not in name:
+            continue
+        began = time.perf_counter()
+        source = root() / "notebooks" / f"{name}.ipynb"
+        known = papermill.inspect_notebook(str(source))
+        wanted = {"scale": scale, "live": live}
+        parameters = {key: value for key, value in wanted.items() if key in known}
+        try:
+            papermill.execute_notebook(str(source), str(out / f"{name}.ipynb"), parameters=parameters,
+                                       kernel_name="python3", cwd=str(root()), progress_bar=False, log_output=False)
+        except papermill.PapermillExecutionError as error:
+            raise TalkError(f"notebook {name}, cell {error.exec_count}: {error.ename}: {error.evalue}; "
+                            f"the executed copy is {out / (name + '.ipynb')}") from error
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def closing_table(live_dir: Path, results: Path) -> str:
+    """The post's figure, the committed runs', and this run's, in problems solved out of 100."""
+    post = published()
+    runs = load_runs(results)
+    lines = [f"{'problems solved, of 100':<28}{'post (1.5B, GSM8K)':>20}{'committed (desk)':>18}{'this run (desk)':>17}"]
+    for arm in ("base_blocked", "base", "grpo_blocked", "grpo"):
+        ours = [run.score for run in runs if run.arm == arm]
+        spread = f"{100 * sum(ours) / len(ours):.1f} ({len(ours)} seeds)" if ours else "missing"
+        folder = run_folder(live_dir, arm, LIVE_SEED)
+        live = f"{100 * load_run(folder).score:.1f}" if folder.is_dir() else "-"
+        lines.append(f"{ARMS[arm].label:<28}{100 * post[arm]:>20.1f}{spread:>18}{live:>17}")
+    return "\n".join(lines)

@@ -1,0 +1,270 @@
+"""One run: an arm, a seed, a folder. `run_arm` is a plain function; whatever starts it (shell, notebook, Modal)
+adds nothing to what it computes. Torch is imported inside, so that listing and planning runs stay light.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from . import TalkError
+from .grading import grader_stamp
+from .recipe import ARMS, Arm, Recipe, get_arm
+from .store import Run, load_run, run_folder, save_run
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "math-verify",
+            "latex2sympy2-extended", "talklib")
+COMPLETE = "complete.json"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is known of one run without reading its chats."""
+
+    arm: str
+    seed: int
+    state: str
+    """done, stale (its recipe has changed), missing, part (a checkpoint waits), or broken."""
+    note: str = ""
+
+
+def run_arm(recipe: Recipe, arm: str | Arm, seed: int, out_dir: str | Path, *, partners: bool = True,
+            say: Say = print, report_every: int = 10, **overrides) -> Run:
+    """Trains (unless the arm is untrained) and evaluates one arm with one seed; writes the run; returns it.
+
+    A finished run of the same recipe is returned as it is. A run that was interrupted goes on from its last
+    whole checkpoint in `.seed-N.work/` and ends with the same adapter as one that was not.
+
+    Args:
+        out_dir: results folder; the run lands in out_dir/ARM/seed-N.
+        partners: also play a trained copy with the untrained model, in either seat.
+        overrides: arguments of TRL's GRPOConfig (`report_to`, ...).
+
+    Raises:
+        TalkError: unknown arm; a broken run in the folder; the same run already going on.
+    """
+    arm = get_arm(arm) if isinstance(arm, str) else arm
+    folder = run_folder(out_dir, arm.name, seed)
+    if status_of(recipe, arm.name, seed, out_dir).state == "done":
+        say(f"{arm.name}/seed-{seed}: done before, score {load_run(folder).score:.3f}")
+        return load_run(folder)
+    with _only_one(folder):
+        return _run(recipe, arm, seed, folder, partners, say, report_every, overrides)
+
+
+def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> Run:
+    import torch
+
+    from .data import load_tasks
+    from .evaluate import evaluate, summarise
+    from .speakers import MergedTwin, ModelSpeaker, load_model, load_tokenizer
+
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    began, cpu = time.perf_counter(), time.process_time()
+    train, held_out = load_tasks(recipe)
+    tokenizer, model = load_tokenizer(recipe), load_model(recipe)
+    model.to("cuda" if torch.cuda.is_available() and not recipe.use_cpu else "cpu")
+    work = folder.with_name(f".{folder.name}.work")
+    trained, history, hashes = model, [], {}
+    twins = [MergedTwin(model), MergedTwin(model)] if recipe.merged_rollout else None
+    if arm.trained:
+        trainer, hashes = _train(recipe, arm, seed, work, model, tokenizer, train, say, report_every, overrides)
+        trained, history = trainer.model, trainer.history
+    trained_seconds = time.perf_counter() - began
+
+    def speaker(policy: bool) -> ModelSpeaker:
+        if twins is None:
+            weights = trained
+        else:
+            weights = twins[0].load(trained) if policy and arm.trained else twins[1].model
+        return ModelSpeaker(weights, tokenizer, recipe.eval_sampling, recipe.max_prompt_tokens,
+                            recipe.generation_rows, adapter_off=twins is None and arm.trained and not policy)
+
+    policy, untrained = speaker(True), speaker(False)
+    seatings = {"pair": {"A": policy, "B": policy}}
+    if partners and arm.trained and arm.channel == "open":
+        seatings |= {"as_a": {"A": policy, "B": untrained}, "as_b": {"A": untrained, "B": policy}}
+    chats = {}
+    for name, seats in seatings.items():
+        chats[name] = evaluate(held_out, seats, recipe, arm.channel, seed, name)
+        say(f"{arm.name}/seed-{seed}: {name} score {sum(c.reward for c in chats[name]) / len(chats[name]):.3f}")
+    evaluations = {name: summarise(played) for name, played in chats.items()}
+    pair = evaluations["pair"]
+    record = {
+        "scale": recipe.scale, "arm": arm.name, "seed": seed, "score": pair["score"], "ci95": pair["ci95"],
+        "counters": pair["counters"], "evaluations": evaluations, "history": history,
+        "recipe": recipe.as_dict(), "recipe_digest": recipe.digest(),
+        "sampling": {"train": asdict(recipe.train_sampling), "eval": asdict(recipe.eval_sampling),
+                     "end_ids": policy.end_ids},
+        "versions": versions(), "hardware": hardware(recipe), "git": git_state(),
+        "timings": {"train_seconds": trained_seconds if arm.trained else 0.0,
+                    "eval_seconds": time.perf_counter() - began - trained_seconds,
+                    "cpu_seconds": time.process_time() - cpu},
+        "tokens": {"generated": int(sum(step["tokens_generated"] for step in history)),
+                   "trained": int(sum(step["tokens_trained"] for step in history)),
+                   "chats": int(sum(step["chats_drawn"] for step in history))},
+        "adapter": hashes, "grader": grader_stamp(),
+    }
+    adapter = None
+    if arm.trained:
+        adapter = work / "adapter"
+        trained.save_pretrained(adapter)
+    save_run(folder, record, chats, adapter)
+    shutil.rmtree(work, ignore_errors=True)
+    return load_run(folder)
+
+
+def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, overrides):
+    from .trainers import ChatTrainer, ProgressCallback
+
+    trainer = ChatTrainer(model, tokenizer, tasks, recipe, arm, seed, work, **overrides)
+    first = adapter_sha256(trainer.model)
+
+    def report(step, steps, log):
+        if step % report_every == 0 or step in (1, steps):
+            shown = " ".join(f"{name} {100 * log[name]:.0f}" for name in ("reward", "sends", "uses", "flat_groups")
+                             if name in log)
+            say(f"{arm.name}/seed-{seed}: step {step}/{steps}  {shown}")
+
+    trainer.add_callback(ProgressCallback(report))
+    trainer.add_callback(_sealer())
+    found = last_checkpoint(work, recipe)
+    if found is not None:
+        say(f"{arm.name}/seed-{seed}: going on from {found.name}")
+    _seal_recipe(work, recipe)
+    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    return trainer, {"first_sha256": first, "last_sha256": adapter_sha256(trainer.model)}
+
+
+def _sealer():
+    """A callback that marks a checkpoint as whole once all of its files are on disk."""
+    from transformers import TrainerCallback
+
+    class Sealer(TrainerCallback):
+        def on_save(self, args, state, control, **_):
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != COMPLETE)
+            for path in files:
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+            from .store import to_json, write_atomic
+
+            write_atomic(folder / COMPLETE, to_json({path.name: path.stat().st_size for path in files}))
+
+    return Sealer()
+
+
+def _seal_recipe(work: Path, recipe: Recipe) -> None:
+    from .store import write_atomic
+
+    write_atomic(work / "recipe_digest", recipe.digest())
+
+
+def last_checkpoint(work: Path, recipe: Recipe) -> Path | None:
+    """The newest checkpoint that was written whole, under this very recipe; the others are left alone."""
+    import json
+
+    digest = work / "recipe_digest"
+    if not digest.is_file() or digest.read_text() != recipe.digest():
+        shutil.rmtree(work, ignore_errors=True)  # of another recipe: of no use, and TRL would mix the two
+        return None
+    whole = []
+    for folder in work.glob("checkpoint-*"):
+        seal = folder / COMPLETE
+        if seal.is_file() and all((folder / name).is_file() and (folder / name).stat().st_size == size
+                                  for name, size in json.loads(seal.read_text()).items()):
+            whole.append(folder)
+    return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+
+
+@contextmanager
+def _only_one(folder: Path):
+    """A lock that dies with its process: the same run is never computed twice at a time."""
+    import fcntl
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f".{folder.name}.lock"), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise TalkError(f"{folder} is being computed by another process; wait for it, or stop it") from error
+        yield
+
+
+def status_of(recipe: Recipe, arm: str, seed: int, out_dir: str | Path) -> Status:
+    """Whether this run is done, stale, missing, in part, or broken (with what is wrong with it)."""
+    folder = run_folder(out_dir, get_arm(arm).name, seed)
+    if not folder.exists():
+        part = any(folder.with_name(f".{folder.name}.work").glob("checkpoint-*"))
+        return Status(arm, seed, "part" if part else "missing")
+    try:
+        run = load_run(folder)
+    except TalkError as error:
+        return Status(arm, seed, "broken", str(error))
+    if run.record["recipe_digest"] != recipe.digest():
+        return Status(arm, seed, "stale", "its recipe differs from today's")
+    return Status(arm, seed, "done", f"score {run.score:.3f}")
+
+
+def status(recipe: Recipe, arms: Iterable[str], seeds: Iterable[int], out_dir: str | Path) -> list[Status]:
+    """One entry a run, in the arms' order."""
+    seeds = list(seeds)
+    return [status_of(recipe, arm, seed, out_dir) for arm in arms for seed in seeds]
+
+
+def arm_names(text: str) -> list[str]:
+    """"all", or names separated by commas, in the arms' order."""
+    wanted = list(ARMS) if text == "all" else [get_arm(name.strip()).name for name in text.split(",") if name.strip()]
+    return [name for name in ARMS if name in wanted]
+
+
+def adapter_sha256(peft_model) -> str:
+    """Checksum of the trainable weights, names included: equal means bit for bit equal."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(peft_model.named_parameters()):
+        if weight.requires_grad:
+            digest.update(name.encode())
+            digest.update(weight.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def hardware(recipe: Recipe) -> dict:
+    """What ran it: processor kind, threads, GPU."""
+    import torch
+
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() and not recipe.use_cpu else None
+    return {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads(), "gpu": gpu}
+
+
+def git_state() -> dict:
+    """Commit of the code that ran and whether the working tree was changed; nulls outside a checkout."""
+    root = Path(__file__).resolve().parent
+
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, timeout=30, check=True).stdout
+
+    try:
+        return {"commit": git("rev-parse", "HEAD").strip(), "dirty": bool(git("status", "--porcelain", "--", "."))}
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}

@@ -1,0 +1,180 @@
+"""What is run: a recipe (every setting, as data), the arms, and where each setting comes from.
+
+Two scales share one path. `Recipe.paper()` holds the post's settings for Qwen2.5-1.5B-Instruct on
+GSM8K; `Recipe.desk()` runs the same code on a model that trains on a laptop. No torch is imported here.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+
+from . import TalkError
+from .chat import Prompts, Protocol
+
+PAPER_PROMPTS = Prompts(
+    system="You and a partner are working on the same math problem. Each of you was given different facts, "
+    "and neither set is enough alone. Your messages are the only way to share what you know. "
+    "Keep each message short.",
+    facts="Facts only you can see:",
+    question="Problem to answer:",
+    talk="Conversation so far:",
+    silence="(nothing yet)",
+    own="You said:",
+    partner="Partner {copy} said:",
+    next="Write your next message to your partner.",
+    last="Write your last message now. Work out the answer from your facts and what your partner told you, "
+    "and end with the answer in \\boxed{}.",
+)
+
+DESK_PROMPTS = Prompts(
+    system="",
+    facts="Facts:",
+    question="Question:",
+    talk="Talk:",
+    silence="-",
+    own="Me:",
+    partner="You:",
+    next="Next:",
+    last="Answer:",
+    blocked="(no message)",
+)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Every sampling field, named, so that no library default or model file can step in."""
+
+    temperature: float = 0.9
+    top_p: float = 1.0
+    """1.0 keeps all tokens."""
+    top_k: int = 0
+    """0 keeps all tokens."""
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One condition of the experiment."""
+
+    name: str
+    label: str
+    """How figures and tables call it."""
+    trained: bool = True
+    channel: str = "open"
+    credit: str = "grpo"
+    """Name of a rule in `credit.RULES`."""
+    untrained_partners: int = 0
+    """In how many of a problem's chats B is the untrained model, whose turns carry no gradient."""
+
+
+ARMS: dict[str, Arm] = {
+    arm.name: arm
+    for arm in (
+        Arm("base_blocked", "untrained, blocked", trained=False, channel="blocked"),
+        Arm("base", "untrained, chatting", trained=False),
+        Arm("grpo_blocked", "trained, blocked", channel="blocked"),
+        Arm("grpo", "trained, chatting (GRPO)"),
+        Arm("raft", "RAFT", credit="raft"),
+        Arm("mixed", "mixed partners", untrained_partners=2),
+        Arm("reinforce_ada", "Reinforce-Ada", credit="reinforce_ada"),
+    )
+}
+"""Arms in the order in which every figure and table shows them."""
+
+
+def get_arm(name: str) -> Arm:
+    """The arm of that name; TalkError lists the names there are."""
+    if name not in ARMS:
+        raise TalkError(f"unknown arm {name!r}; arms: {', '.join(ARMS)}")
+    return ARMS[name]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every setting of the experiment. Defaults are the post's, from its settings table and its numbers."""
+
+    scale: str
+    """Name of the scale, for folders and labels; nothing branches on it."""
+    model: str
+    """A hub id, a folder, or `desk` for the model that ships with the package."""
+    model_revision: str | None
+    data: str
+    """`hub`, a folder with train.jsonl and test.jsonl, or `desk` for the desk world's problems."""
+    prompts: Prompts
+    split_rule: str = "post"
+    data_seed: int = 0
+    n_train: int = 1024
+    n_test: int = 300
+    protocol: Protocol = field(default_factory=Protocol)
+    train_sampling: Sampling = Sampling(temperature=0.9)
+    eval_sampling: Sampling = Sampling(temperature=0.9, top_p=0.95)
+    eval_chats: int = 2
+    """Chats a held-out problem; both answers of each are graded: 4 answers a problem."""
+    steps: int = 80
+    problems_per_step: int = 8
+    chats_per_problem: int = 4
+    micro_batches: int = 16
+    """Micro-batches a step: 32 chats in 16 is 2 chats, 8 rows, each (4 ran an 80 GB H100 out of memory)."""
+    learning_rate: float = 1e-4
+    lr_schedule: str = "linear"
+    """TRL's name; decays to 0 over `steps`, no warm-up."""
+    max_grad_norm: float = 1.0
+    lora_r: int = 32
+    lora_alpha: int = 64
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    loss_type: str = "bnpo"
+    """TRL 0.19.1's default, which the post left alone: token mean within a micro-batch."""
+    beta: float = 0.0
+    """No KL term, so no reference model."""
+    epsilon: float = 0.2
+    epsilon_high: float = 0.28
+    max_prompt_tokens: int = 1024
+    """A longer prompt is refused by name, never cut."""
+    dtype: str = "bfloat16"
+    use_cpu: bool = False
+    """Stay on the CPU even beside a GPU, so that the numbers are the same everywhere."""
+    threads: int | None = None
+    """Torch threads a run uses; None leaves torch's choice. Sums depend on it, so the desk scale fixes it."""
+    merged_rollout: bool = False
+    """Generate with the adapter folded into a copy of the weights: faster on a CPU; in bf16 it would round."""
+    generation_rows: int = 256
+    """Most messages generated side by side."""
+    checkpoint_every: int = 10
+    """Steps between checkpoints of a run that can be resumed."""
+
+    @staticmethod
+    def paper(**changes) -> "Recipe":
+        """The post's run: Qwen2.5-1.5B-Instruct on GSM8K, one H100 a run."""
+        recipe = Recipe(scale="paper", model="Qwen/Qwen2.5-1.5B-Instruct",
+                        model_revision="989aa7980e4cf806f80c7fef2b1adb7bc71aa306", data="hub", prompts=PAPER_PROMPTS)
+        return replace(recipe, **changes)
+
+    @staticmethod
+    def desk(**changes) -> "Recipe":
+        """The same experiment on two CPU cores: a 0.7M-parameter Qwen2 and problems of our own writing."""
+        recipe = Recipe(
+            scale="desk", model="desk", model_revision=None, data="desk", prompts=DESK_PROMPTS,
+            protocol=Protocol(message_tokens=24, last_tokens=32), micro_batches=4, learning_rate=3e-4,
+            max_prompt_tokens=224, dtype="float32", use_cpu=True, threads=1, merged_rollout=True, generation_rows=640,
+        )
+        return replace(recipe, **changes)
+
+    def as_dict(self) -> dict:
+        """Plain JSON types, for run files."""
+        return json.loads(json.dumps(asdict(self)))
+
+    def digest(self) -> str:
+        """Changes whenever a setting that could change the result changes."""
+        settings = {k: v for k, v in self.as_dict().items() if k not in ("generation_rows", "checkpoint_every")}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+SCALES = {"desk": Recipe.desk, "paper": Recipe.paper}
+
+
+def get_recipe(scale: str, **changes) -> Recipe:
+    """The recipe of that scale; TalkError lists the scales there are."""
+    if scale not in SCALES:
+        raise TalkError(f"unknown scale {scale!r}; scales: {', '.join(SCALES)}")
+    return SCALES[scale](**changes)

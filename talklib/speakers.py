@@ -1,0 +1,232 @@
+"""A transformers model that writes messages.
+
+Sampling is by inverse transform: each message has its own stream of uniforms, drawn from its request's seed
+on the CPU, and the next token is the first whose cumulative probability passes the next uniform. A message
+therefore depends on its prompt and seed alone (up to rounding in the logits), not on its batch, and any
+back end that yields the same logits yields the same tokens.
+"""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from transformers import (
+    DynamicCache,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from . import TalkError
+from .chat import Request, Utterance
+from .recipe import Sampling
+
+
+def warpers(sampling: Sampling) -> LogitsProcessorList:
+    """The library's own logits processors for every field that is not at its neutral value, in its order."""
+    if not sampling.temperature > 0:
+        raise TalkError(f"Sampling.temperature is {sampling.temperature}; it must be above 0")
+    stack = []
+    if sampling.repetition_penalty != 1.0:
+        stack.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+    if sampling.temperature != 1.0:
+        stack.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        stack.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1.0:
+        stack.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p:
+        stack.append(MinPLogitsWarper(sampling.min_p))
+    return LogitsProcessorList(stack)
+
+
+def uniforms(seeds: Sequence[int], length: int) -> torch.Tensor:
+    """One row of uniforms in [0, 1) a seed, float64. Shape (B, length)."""
+    return torch.from_numpy(np.stack([np.random.Generator(np.random.PCG64(s)).random(length) for s in seeds]))
+
+
+def pick(scores: torch.Tensor, draw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inverse-transform sampling. scores (B, V) logits, draw (B,) uniforms -> token ids (B,), their log-probs (B,)."""
+    probs = scores.float().softmax(-1)
+    cumulative = probs.double().cumsum(-1)  # (B, V); in float32 the sum of a large vocabulary would drift
+    target = draw.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    token = torch.searchsorted(cumulative, target, right=True).clamp_max(scores.shape[-1] - 1)  # (B, 1)
+    return token[:, 0], probs.gather(1, token)[:, 0].log()
+
+
+def left_pad(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token rows -> (ids, mask), padded on the left; the mask is made from lengths, never from the pad id."""
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, width - len(row):] = torch.tensor(row, dtype=torch.long)
+        mask[i, width - len(row):] = 1
+    return ids, mask
+
+
+@torch.no_grad()
+def generate(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds: Sequence[int],
+             sampling: Sampling, end_ids: Sequence[int], pad: int) -> tuple[list[list[int]], float]:
+    """Samples one completion a prompt, its end token included, finished rows leaving the batch.
+
+    Returns the completions and the sum of their tokens' negative log-probabilities, in nats.
+
+    Args:
+        prompts: token ids, one row a message. caps: most new tokens of each. seeds: each message's own.
+        end_ids: tokens that end a message (a model may have several).
+    """
+    device = model.device
+    ids, mask = (t.to(device) for t in left_pad(prompts, pad))
+    draws = uniforms(seeds, max(caps))
+    stack, alive = warpers(sampling), torch.arange(len(prompts))
+    done: list[list[int]] = [[] for _ in prompts]
+    limit, ends = torch.tensor(caps), torch.tensor(sorted(end_ids))
+    cache, step_ids, seen, nats = DynamicCache(), ids, ids, 0.0
+    for now in range(max(caps)):
+        positions = (mask.cumsum(-1) - 1).clamp_min(0)[:, -step_ids.shape[1]:]
+        out = model(input_ids=step_ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
+                    use_cache=True, logits_to_keep=1)
+        token, logps = pick(stack(seen, out.logits[:, -1].float()), draws[alive, now])  # (rows alive,)
+        nats -= float(logps.sum())
+        on_cpu = token.cpu()
+        for row, value in zip(alive.tolist(), on_cpu.tolist(), strict=True):
+            done[row].append(value)
+        stays = ~torch.isin(on_cpu, ends) & (limit[alive] > now + 1)
+        if not stays.any():
+            break
+        step_ids = token[:, None]
+        mask = torch.cat([mask, torch.ones_like(step_ids)], 1)
+        seen = torch.cat([seen, step_ids], 1) if sampling.repetition_penalty != 1.0 else seen
+        if not stays.all():
+            index = stays.nonzero()[:, 0].to(device)
+            cache.batch_select_indices(index)
+            step_ids, mask, alive = step_ids[index], mask[index], alive[stays]
+            seen = seen[index] if sampling.repetition_penalty != 1.0 else seen
+    return done, nats
+
+
+class MergedTwin:
+    """A copy of the base model whose linear weights can be set to base + adapter, for fast generation.
+
+    The adapter is added to the base weights anew each time, so nothing drifts, as it would by merging into
+    and subtracting from one and the same tensor step after step."""
+
+    def __init__(self, base):
+        import copy
+
+        self.model = copy.deepcopy(base).eval().requires_grad_(False)
+        self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    @torch.no_grad()
+    def load(self, peft_model=None):
+        """Sets the weights to the base's plus `peft_model`'s active adapter (None: the base alone)."""
+        targets = dict(self.model.named_parameters())
+        for name, weight in self._base.items():
+            targets[name].copy_(weight)
+        if peft_model is not None:
+            for name, module in peft_model.base_model.model.named_modules():
+                if hasattr(module, "lora_A"):
+                    for adapter in module.active_adapters:
+                        targets[name + ".weight"].add_(module.get_delta_weight(adapter))
+        return self.model
+
+
+@dataclass
+class ModelSpeaker:
+    """Writes messages with a causal language model and its chat template.
+
+    `trained` marks its turns as carrying gradient. `adapter_off` plays the untrained model."""
+
+    model: torch.nn.Module
+    tokenizer: object
+    sampling: Sampling
+    max_prompt_tokens: int = 1024
+    rows: int = 256
+    """Most messages side by side."""
+    trained: bool = False
+    adapter_off: bool = False
+    tokens_generated: int = field(default=0, init=False)
+    nats: float = field(default=0.0, init=False)
+    """Sum of the sampled tokens' -log p: divided by their number, an estimate of the policy's entropy."""
+
+    def speak(self, requests: Sequence[Request]) -> list[Utterance]:
+        """One utterance a request. Raises TalkError for a prompt longer than `max_prompt_tokens`."""
+        prompts = [self.encode(request) for request in requests]
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        said: dict[int, Utterance] = {}
+        for start in range(0, len(order), self.rows):
+            chunk = order[start : start + self.rows]
+            written, nats = self._complete([prompts[i] for i in chunk], [requests[i] for i in chunk])
+            self.nats += nats
+            for i, ids in zip(chunk, written, strict=True):
+                said[i] = Utterance(self.decode(ids), tuple(prompts[i]), tuple(ids))
+                self.tokens_generated += len(ids)
+        return [said[i] for i in range(len(prompts))]
+
+    def encode(self, request: Request) -> list[int]:
+        """A request's prompt as token ids, refused by name when it is too long (never cut)."""
+        text = self.tokenizer.apply_chat_template(request.messages, add_generation_prompt=True, tokenize=False)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) > self.max_prompt_tokens:
+            raise TalkError(f"the prompt of copy {request.view.copy} has {len(ids)} tokens, more than the "
+                            f"{self.max_prompt_tokens} of Recipe.max_prompt_tokens; question: "
+                            f"{request.view.question[:80]!r}. Raise the limit or leave the problem out.")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of a completion: special tokens left out, nothing else changed."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _complete(self, prompts, requests) -> tuple[list[list[int]], float]:
+        off = self.model.disable_adapter() if self.adapter_off else nullcontext()
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with off:
+                return generate(self.model, prompts, [r.max_new_tokens for r in requests],
+                                [r.seed for r in requests], self.sampling, self.end_ids, self.tokenizer.pad_token_id)
+        finally:
+            self.model.train(was_training)
+
+    @property
+    def end_ids(self) -> list[int]:
+        """The tokens that end a message: the tokenizer's, and all that the model's generation config names."""
+        named = self.model.generation_config.eos_token_id
+        named = [] if named is None else [named] if isinstance(named, int) else list(named)
+        return sorted({self.tokenizer.eos_token_id, *named})
+
+
+def load_tokenizer(recipe):
+    """The recipe's tokenizer, padding on the left."""
+    from transformers import AutoTokenizer
+
+    tokenizer = _fetch(AutoTokenizer.from_pretrained, recipe)
+    tokenizer.padding_side = "left"
+    return tokenizer
+
+
+def load_model(recipe):
+    """The recipe's base model in its dtype, dropout off.
+
+    Raises TalkError, naming the offline way, where the hub cannot be reached."""
+    from transformers import AutoModelForCausalLM
+
+    return _fetch(AutoModelForCausalLM.from_pretrained, recipe, torch_dtype=getattr(torch, recipe.dtype))
+
+
+def _fetch(loader, recipe, **options):
+    from .desk import model_path
+
+    source = str(model_path()) if recipe.model == "desk" else recipe.model
+    revision = {} if recipe.model_revision is None else {"revision": recipe.model_revision}
+    try:
+        return loader(source, **revision, trust_remote_code=False, **options)
+    except OSError as error:
+        raise TalkError(f"cannot load the model {recipe.model!r}: {str(error).splitlines()[0]}. Without a network, "
+                        "give a folder that holds the model with --model FOLDER, or use --scale desk.") from error

@@ -1,0 +1,110 @@
+"""Our decoding loop against the library's `generate`, and the seeds that make a message its own."""
+
+import pytest
+import torch
+from conftest import make_tasks, tiny_recipe
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from talklib import TalkError
+from talklib.chat import Protocol, play
+from talklib.recipe import Sampling
+from talklib.speakers import MergedTwin, ModelSpeaker, generate, left_pad, pick, uniforms, warpers
+
+
+class Forced(LogitsProcessor):
+    """Makes `generate` take the token that inverse-transform sampling picks."""
+
+    def __init__(self, seeds, cap, start):
+        self.draws, self.start = uniforms(seeds, cap), start
+
+    def __call__(self, input_ids, scores):
+        token, _ = pick(scores, self.draws[:, input_ids.shape[1] - self.start])
+        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
+
+
+def by_library(model, prompts, cap, seeds, sampling, ends, pad):
+    ids, mask = left_pad(prompts, pad)
+    stack = LogitsProcessorList([*warpers(sampling), Forced(seeds, cap, ids.shape[1])])
+    config = GenerationConfig(do_sample=False, max_new_tokens=cap, eos_token_id=ends, pad_token_id=pad)
+    out = model.generate(ids, attention_mask=mask, logits_processor=stack, generation_config=config,
+                         use_model_defaults=False)
+    rows = []
+    for row in out[:, ids.shape[1]:].tolist():
+        stop = next((i for i, token in enumerate(row) if token in ends), len(row) - 1)
+        rows.append(row[: stop + 1])
+    return rows
+
+
+@pytest.mark.parametrize("sampling", [
+    Sampling(temperature=0.9), Sampling(temperature=0.7, top_p=0.8),
+    Sampling(temperature=1.3, top_k=20, repetition_penalty=1.1), Sampling(temperature=1.0, min_p=0.05)])
+def test_equal_to_generate_token_for_token(model, tokenizer, sampling):
+    prompts = [[5, 6, 7], [9, 10, 11, 12, 13, 14], [3]]
+    prompts, seeds = prompts * 4, list(range(100, 112))
+    ends = [tokenizer.eos_token_id, 40, 41, 42]  # several end tokens, some of which do come up
+    ours, nats = generate(model, prompts, [24] * 12, seeds, sampling, ends, tokenizer.pad_token_id)
+    assert ours == by_library(model, prompts, 24, seeds, sampling, ends, tokenizer.pad_token_id)
+    assert len({len(row) for row in ours}) > 2 and nats > 0
+
+
+def test_a_message_does_not_depend_on_its_batch(model, tokenizer):
+    speaker = ModelSpeaker(model, tokenizer, Sampling(), max_prompt_tokens=600)
+    tasks, recipe = make_tasks(), tiny_recipe()
+    seats = {"A": speaker, "B": speaker}
+    together = play(tasks, seats, recipe.protocol, recipe.prompts, ("eval", 1))
+    alone = [play([task], seats, recipe.protocol, recipe.prompts, ("eval", 1))[0] for task in tasks]
+    assert together == alone
+
+
+def test_sampling_follows_the_distribution():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).repeat(4000, 1)
+    token, logps = pick(logits, uniforms([1], 4000)[0])
+    shares = torch.bincount(token, minlength=3) / 4000
+    assert torch.allclose(shares, torch.tensor([0.5, 0.3, 0.2]), atol=0.03)
+    assert torch.allclose(logps.exp(), torch.tensor([0.5, 0.3, 0.2])[token])
+
+
+def test_caps_are_kept_and_the_end_token_stays(model, tokenizer):
+    ends = [tokenizer.eos_token_id, *range(0, 40)]
+    rows, _ = generate(model, [[50, 51]] * 8, [3] * 4 + [9] * 4, list(range(8)), Sampling(), ends, 0)
+    assert all(len(row) <= cap for row, cap in zip(rows, [3] * 4 + [9] * 4, strict=True))
+    assert all(token not in ends for row in rows for token in row[:-1])
+
+
+def test_temperature_must_be_positive():
+    with pytest.raises(TalkError, match="temperature"):
+        warpers(Sampling(temperature=0.0))
+
+
+def test_merged_twin_equals_the_adapter_and_does_not_drift(model, tokenizer):
+    from peft import get_peft_model
+
+    from talklib.trainers import lora_config
+
+    twin = MergedTwin(model)
+    base = model(torch.tensor([[5, 6, 7]])).logits
+    peft = get_peft_model(model, lora_config(tiny_recipe()))
+    with torch.no_grad():
+        for name, p in peft.named_parameters():
+            if "lora_B" in name:
+                p.normal_(0, 0.1)
+    ids = torch.tensor([[5, 6, 7]])
+    assert torch.allclose(twin.load(peft)(ids).logits, peft(ids).logits, atol=1e-5)
+    assert not torch.allclose(peft(ids).logits, base, atol=1e-3)
+    for _ in range(50):
+        twin.load(peft)
+    assert torch.equal(twin.load()(ids).logits, base)
+
+
+def test_two_copies_is_not_wired_in(model, tokenizer):
+    """Three copies, any order: data, not code."""
+    from talklib.splitter import Problem, Task, split
+
+    text = "Ann has 3 figs. Ben has 4 figs. Cy has 5 figs. How many figs are there?"
+    task = Task(Problem("x-0", text, "12"), split(text, copies=3))
+    speaker = ModelSpeaker(model, tokenizer, Sampling(), max_prompt_tokens=600)
+    protocol = Protocol(order="CABCAB", message_tokens=4, last_tokens=5)
+    chat = play([task], dict.fromkeys("ABC", speaker), protocol, tiny_recipe().prompts, ("x",))[0]
+    assert [turn.speaker for turn in chat.turns] == list("CABCAB")
+    assert "Cy has 5 figs." in tokenizer.decode(chat.turns[0].prompt_ids)
+    assert "Ann has" not in tokenizer.decode(chat.turns[0].prompt_ids)
