@@ -30,6 +30,16 @@ class Row:
         return len(self.prompt_ids) + len(self.completion_ids)
 
 
+def problems_at(step: int, n_problems: int, size: int, seed: int) -> list[int]:
+    """Which problems step `step` (from 0) plays: every problem once an epoch, each epoch in an order of its own.
+
+    A pure function of (seed, step), so that a resumed run needs no sampler state."""
+    places = np.arange(step * size, (step + 1) * size)
+    orders = {epoch: np.random.default_rng(derive_seed("order", seed, epoch)).permutation(n_problems)
+              for epoch in set((places // n_problems).tolist())}
+    return [int(orders[place // n_problems][place % n_problems]) for place in places.tolist()]
+
+
 def rows_of(groups: Sequence[Group]) -> list[Row]:
     """The trained turns of the kept chats, each with its chat's advantage, in the order played."""
     paid: list[tuple[Chat, float]] = [

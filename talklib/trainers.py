@@ -19,7 +19,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
 from . import TalkError, counters
-from .batching import Row, pack, plain_groups, row_weights, rows_of
+from .batching import Row, pack, plain_groups, problems_at, row_weights, rows_of
 from .chat import Chat, play
 from .credit import get_rule
 from .grading import grade_chats
@@ -49,7 +49,7 @@ def grpo_config(recipe: Recipe, seed: int, out_dir: str | Path, **overrides) -> 
         bf16=half, fp16=False,  # by name: TRL turns bf16 on where it is left None
         use_cpu=recipe.use_cpu, logging_steps=1, save_strategy="steps", save_steps=recipe.checkpoint_every,
         save_total_limit=2, report_to="none", disable_tqdm=True, remove_unused_columns=False,
-        dataloader_pin_memory=False,
+        dataloader_pin_memory=False, ignore_data_skip=True,
     )
     return GRPOConfig(**{**settings, **overrides})
 
@@ -90,7 +90,7 @@ class ChatTrainer(GRPOTrainer):
             warnings.simplefilter("ignore")  # TRL warns about a bare `prompt` column; it is never read
             super().__init__(model=model, reward_funcs=_no_reward, processing_class=tokenizer,
                              args=grpo_config(recipe, seed, out_dir, **overrides),
-                             train_dataset=Dataset.from_list([{"prompt": "", "task": i} for i in range(len(tasks))]),
+                             train_dataset=Dataset.from_list([{"prompt": ""}] * len(tasks)),
                              peft_config=lora_config(recipe))
         self.remove_callback(PrinterCallback)
         self.last_groups: list[Group] = []
@@ -101,8 +101,9 @@ class ChatTrainer(GRPOTrainer):
         """Once a step: play, grade, credit, pack. Then one micro-batch a call."""
         place = self._step % self.args.steps_per_generation
         if place == 0 or self._buffered_inputs is None:
-            tasks = [self.tasks[row["task"]] for row in generation_batch[:: self.num_generations]]
-            self._buffered_inputs = self.micro_batches(self.rollout(tasks))
+            # TRL's batch is left alone: its sampler does not replay earlier epochs when a run is resumed
+            places = problems_at(self.state.global_step, len(self.tasks), self.recipe.problems_per_step, self.run_seed)
+            self._buffered_inputs = self.micro_batches(self.rollout([self.tasks[i] for i in places]))
         self._step += 1
         return self._buffered_inputs[place]
 

@@ -50,7 +50,7 @@ def make_model(tokenizer, seed: int = 0):
     torch.manual_seed(seed)
     config = Qwen2Config(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                          num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=1024,
-                         tie_word_embeddings=True, pad_token_id=tokenizer.pad_token_id,
+                         tie_word_embeddings=True, initializer_range=0.2, pad_token_id=tokenizer.pad_token_id,
                          eos_token_id=tokenizer.eos_token_id, bos_token_id=None)
     return Qwen2ForCausalLM(config).eval()
 

@@ -187,16 +187,12 @@ def test_no_signal_no_learning(model, tokenizer, tasks, tmp_path):
 
 @pytest.mark.slow
 def test_known_best_message_is_learned(model, tokenizer, tasks, tmp_path):
-    """The reward is the share of last messages that hold an e; a random byte model writes it now and then."""
-
-    def holds_e(chats):
-        return [replace(c, outcomes=tuple(float("e" in c.last_text(k)) for k in "AB")) for c in chats]
-
-    trainer = make_trainer(model, tokenizer, tasks, tmp_path, judge=holds_e, steps=30, learning_rate=2e-2,
-                           problems_per_step=4, checkpoint_every=100)
+    """The reward asks for a letter of a..h in a last message; a random byte model writes one in about a quarter."""
+    trainer = make_trainer(model, tokenizer, tasks, tmp_path, steps=24, learning_rate=3e-2,
+                           problems_per_step=4, checkpoint_every=100, lr_schedule="constant")
     trainer.train()
     rewards = [entry["reward"] for entry in trainer.history]
-    assert np.mean(rewards[:3]) < 0.3
+    assert np.mean(rewards[:3]) < 0.45
     assert np.mean(rewards[-3:]) > 0.8
 
 
