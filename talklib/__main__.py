@@ -3,13 +3,12 @@
 import argparse
 import json
 import os
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
 from . import TalkError
 from .experiment import arm_names, run_arm, status
+from .parallel import run_many
 from .recipe import Protocol, Recipe, Sampling, get_recipe
 
 
@@ -106,7 +105,9 @@ def _run(options) -> int:
     waiting = [row for row in rows if row.state != "done"]
     print(f"{len(rows)} runs, {len(rows) - len(waiting)} done before", flush=True)
     if len(waiting) > 1 and options.jobs > 1:
-        return _side_by_side(options, waiting, out)
+        run_many(options.scale, [(row.arm, row.seed) for row in waiting], out, options.jobs, _say, options.changes,
+                 options.report_to)
+        return 0
     for row in waiting:
         run_arm(recipe, row.arm, row.seed, out, say=_say, report_to=options.report_to)
     return 0
@@ -114,23 +115,6 @@ def _run(options) -> int:
 
 def _say(text: str) -> None:
     print(text, flush=True)
-
-
-def _side_by_side(options, waiting, out) -> int:
-    """Each run in its own process, `--jobs` at a time; one that fails is named and the others go on."""
-
-    def one(row) -> int:
-        changes = [word for change in options.changes for word in ("--set", change)]
-        command = [sys.executable, "-m", "talklib", "run", "--scale", options.scale, "--arms", row.arm, "--seeds",
-                   str(row.seed), "--out", str(out), "--jobs", "1", "--report-to", options.report_to, *changes]
-        return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
-
-    with ThreadPoolExecutor(options.jobs) as pool:
-        codes = list(pool.map(one, waiting))
-    failed = [f"{row.arm}/seed-{row.seed}" for row, code in zip(waiting, codes, strict=True) if code]
-    if failed:
-        print(f"talklib: failed: {', '.join(failed)}; the others are done", file=sys.stderr)
-    return max(codes)
 
 
 def _status(options) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import TalkError
@@ -10,8 +11,12 @@ from .recipe import ARMS
 from .store import load_run, load_runs, run_folder
 
 NOTEBOOKS = ("01_split", "02_baseline", "03_train", "04_behavior", "05_methods", "06_figures")
-LIVE = ("grpo_blocked", "grpo")
+LIVE = ("grpo", "grpo_blocked", "base", "base_blocked")
+"""Arms that `make artifact` trains and plays anew, the slow ones first."""
 LIVE_SEED = 17
+TOLERANCE = 0.15
+"""How far a live score may lie from the stored one on another machine: sums in another order part the runs, and
+after 80 steps two runs with the same seed are about as far apart as two seeds."""
 
 
 def root() -> Path:
@@ -58,3 +63,21 @@ def closing_table(live_dir: Path, results: Path) -> str:
         live = f"{100 * load_run(folder).score:.1f}" if folder.is_dir() else "-"
         lines.append(f"{ARMS[arm].label:<28}{100 * post[arm]:>20.1f}{spread:>18}{live:>17}")
     return "\n".join(lines)
+
+
+def compare(live_dir: str | Path, results: str | Path, arms: Sequence[str] = LIVE, seed: int = LIVE_SEED) -> list[dict]:
+    """Live runs against the stored ones of the same seed: equal bit for bit where code, versions and processor are
+    the same, else within `TOLERANCE`. Raises TalkError where a run is neither."""
+    rows = []
+    for arm in arms:
+        live, stored = (load_run(run_folder(where, arm, seed)) for where in (live_dir, results))
+        same = live.record["adapter"] == stored.record["adapter"] and live.score == stored.score
+        alike = all(live.record[key] == stored.record[key] for key in ("hardware", "versions", "recipe_digest"))
+        apart = abs(live.score - stored.score)
+        if apart > TOLERANCE:
+            raise TalkError(f"{arm}/seed-{seed}: this run scored {live.score:.3f}, the stored one {stored.score:.3f}; "
+                            f"more than {TOLERANCE} apart")
+        rows.append({"arm": ARMS[arm].label, "stored": f"{100 * stored.score:.1f}", "this run": f"{100 * live.score:.1f}",
+                     "machine": "like the stored run's" if alike else "another", "equal": "bit for bit" if same else
+                     f"within {100 * apart:.1f} points"})
+    return rows

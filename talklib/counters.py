@@ -90,3 +90,13 @@ COUNTERS = {"sends": sends, "uses": uses, "asks": asks, "agrees": agrees, "messa
 def count(chats: Sequence[Chat]) -> dict[str, float | None]:
     """All counters of some chats."""
     return {name: function(chats) for name, function in COUNTERS.items()}
+
+
+def marked(chat: Chat, turn: int) -> str:
+    """A turn's text as Markdown: its speaker's private numbers bold where sent, the partners' italic where used."""
+    said = chat.turns[turn]
+    last = turn == max(i for i, t in enumerate(chat.turns) if t.speaker == said.speaker)
+    shown = partner_numbers(chat.task.split, said.speaker) if last else private_numbers(chat.task.split, said.speaker)
+    text = re.sub(r"([\\`*_{}\[\]<>|$])", r"\\\1", said.text)
+    mark = "*" if last else "**"
+    return re.sub(r"\d+(?:\.\d+)?", lambda m: f"{mark}{m[0]}{mark}" if m[0] in shown else m[0], text)

@@ -20,12 +20,15 @@ import torch
 from torch.nn import functional
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
+from ..chat import CHANNELS, Request, View, play
 from ..recipe import Recipe
+from ..speakers import ModelSpeaker
+from ..splitter import Problem, Task, split
 from . import tokenizer as bpe
 from .habits import CAPABLE, MIXED, Habits, solution, transcript
 from .muon import Muon
 from .stories import Rng, Story
-from .world import stories
+from .world import stories, take
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,15 @@ class Schedule:
     """The whole recipe of the base."""
 
     seed: int = 5
-    steps: int = 700
+    steps: int = 900
     capable_share: float = 0.7
     """Share of the steps that teach the capability; the rest teach the habits."""
     rows: int = 12
     """Rows a step."""
     width: int = 256
     """Tokens a row; trees are packed into it."""
-    muon_lr: float = 0.02
-    adam_lr: float = 4e-3
+    muon_lr: float = 0.015
+    adam_lr: float = 3e-3
     """Embeddings, norms and biases."""
     blocked_share: float = 0.15
     """Chats whose channel is blocked, so that a blocked pair is not out of distribution."""
@@ -113,7 +116,7 @@ class Writer:
     def draw(self, habits: Habits) -> list[Tree]:
         """Chats for the most part; the rest keeps the capability alive."""
         point = self.rng.generator.random()
-        chats, facts = (0.4, 0.8) if habits is CAPABLE else (0.75, 0.95)
+        chats, facts = (0.35, 0.93) if habits is CAPABLE else (0.75, 0.98)
         return self.chat(habits) if point < chats else self.all_facts() if point < facts else self.drill()
 
     def batch(self, habits: Habits) -> tuple[torch.Tensor, ...]:
@@ -131,8 +134,6 @@ class Writer:
 
 def all_facts_prompt(story: Story, prompts) -> list[dict[str, str]]:
     """What a copy would see that held every fact and had to answer at once."""
-    from ..chat import View
-
     return prompts.render(View("A", story.facts, story.question, (), True))
 
 
@@ -218,8 +219,36 @@ def texts(recipe: Recipe, n: int, seed: int):
             yield said
 
 
-def build(out: Path, schedule: Schedule = Schedule(), say=print) -> dict:
-    """Trains the base and writes it, its tokenizer and build.json into `out`; returns what build.json holds."""
+def accuracy(model, tokenizer, recipe: Recipe, held_out: list[Story]) -> float:
+    """Share of stories that one copy with every fact in view answers right, at the evaluation's sampling."""
+    speaker = ModelSpeaker(model.eval(), tokenizer, recipe.eval_sampling, rows=recipe.generation_rows)
+    said = speaker.speak([Request(View("A", story.facts, story.question, (), True),
+                                  all_facts_prompt(story, recipe.prompts), recipe.protocol.last_tokens, i)
+                          for i, story in enumerate(held_out)])
+    return sum(f"boxed{{{story.answer}}}" in u.text for story, u in zip(held_out, said, strict=True)) / len(held_out)
+
+
+def measure(model, tokenizer, recipe: Recipe, n: int = 300) -> dict:
+    """The base's capability and habits on held-out problems, two chats a problem; shares of 1."""
+    from .. import counters
+
+    held_out = take("test", n, recipe.data_seed)
+    tasks = [Task(Problem(f"test-{i}", s.text, str(s.answer)), split(s.text)) for i, s in enumerate(held_out)]
+    speaker = ModelSpeaker(model.eval(), tokenizer, recipe.eval_sampling, rows=recipe.generation_rows)
+    found: dict = {"all_facts": accuracy(model, tokenizer, recipe, held_out)}
+    for channel in CHANNELS:
+        protocol = replace(recipe.protocol, channel=channel)
+        chats = play([t for t in tasks for _ in range(recipe.eval_chats)], {"A": speaker, "B": speaker}, protocol,
+                     recipe.prompts, ("build", channel))
+        right = [counters.boxed(c.last_text(copy)) == c.task.problem.gold for c in chats for copy in "AB"]
+        found[channel] = {"score": sum(right) / len(right), **counters.count(chats)}
+    return found
+
+
+def build(out: Path, schedule: Schedule = Schedule(), say=print, measured: bool = True) -> dict:
+    """Trains the base and writes it, its tokenizer and build.json into `out`; returns what build.json holds.
+
+    `measured`: also play and count the result, which takes half a minute."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     begun, recipe = time.perf_counter(), Recipe.desk()
@@ -233,6 +262,7 @@ def build(out: Path, schedule: Schedule = Schedule(), say=print) -> dict:
     model.save_pretrained(out, safe_serialization=True)
     bpe.save(tokenizer, out)
     record = stamp(out, schedule, time.perf_counter() - begun)
+    record["measured"] = measure(model, tokenizer, recipe) if measured else None
     (out / "build.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
 

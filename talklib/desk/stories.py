@@ -303,7 +303,7 @@ def remainder_shape(rng: Rng) -> tuple[int, ...]:
 def remainder_slots(shape, rng: Rng) -> list[Slot]:
     _, parts, first = shape
     places = [i for i in range(parts + 1) if i != first]
-    return [Slot(rng.between(40, 120), first)] + [Slot(rng.wide(), place) for place in places]
+    return [Slot(rng.between(40, 99), first)] + [Slot(rng.wide(), place) for place in places]
 
 
 def remainder(shape, slots, cast: Cast):
@@ -323,7 +323,7 @@ def cost_shape(rng: Rng) -> tuple[int, ...]:
 def cost_slots(shape, rng: Rng) -> list[Slot]:
     left, swap = shape
     slots = [Slot(rng.between(3, 12), swap), Slot(rng.between(2, 9), swap), Slot(rng.wide(), 1 - swap)]
-    return slots + ([Slot(rng.between(70, 150), 2)] if left else [])
+    return slots + ([Slot(rng.between(60, 120), 2)] if left else [])
 
 
 def cost(shape, slots, cast: Cast):
@@ -371,12 +371,12 @@ class Kind:
 
 
 KINDS = {
-    "ledger": Kind(ledger_shape, ledger_slots, ledger, 0.28),
-    "groups": Kind(groups_shape, groups_slots, groups, 0.26),
-    "compare": Kind(compare_shape, compare_slots, compare, 0.14),
+    "ledger": Kind(ledger_shape, ledger_slots, ledger, 0.26),
+    "groups": Kind(groups_shape, groups_slots, groups, 0.24),
+    "compare": Kind(compare_shape, compare_slots, compare, 0.13),
     "times": Kind(times_shape, times_slots, times, 0.12),
-    "remainder": Kind(remainder_shape, remainder_slots, remainder, 0.08),
-    "cost": Kind(cost_shape, cost_slots, cost, 0.08),
+    "remainder": Kind(remainder_shape, remainder_slots, remainder, 0.11),
+    "cost": Kind(cost_shape, cost_slots, cost, 0.10),
     "half": Kind(half_shape, half_slots, half, 0.04),
 }
 

@@ -1,0 +1,37 @@
+"""`python -m talklib figures` and `artifact`."""
+
+import argparse
+from pathlib import Path
+
+
+def add_commands(commands) -> None:
+    """Adds `figures` and `artifact` to an argparse sub-parser collection."""
+    command = commands.add_parser("figures", help="rebuild figures, tables and the paper from stored results, no torch")
+    command.set_defaults(handler=figures_command)
+    command = commands.add_parser("artifact", help="run the six notebooks, rebuild figures and paper, compare")
+    command.set_defaults(handler=artifact_command)
+    command.add_argument("--in-place", action="store_true", help="write the executed notebooks into notebooks/")
+    command.add_argument("--no-live", action="store_true", help="train nothing; use the stored runs alone")
+    command.add_argument("--only", help="run the notebooks whose name holds this")
+
+
+def figures_command(options: argparse.Namespace) -> int:
+    from .artifact import root
+    from .paper import build
+
+    for line in build(root()):
+        print(line)
+    return 0
+
+
+def artifact_command(options: argparse.Namespace) -> int:
+    from .artifact import closing_table, root, run_notebooks
+    from .paper import build
+
+    base = root()
+    out = base / "notebooks" if options.in_place else base / "build" / "notebooks"
+    run_notebooks(out, live=not options.no_live, only=options.only)
+    build(base)
+    print(f"\nexecuted notebooks: {Path(out).relative_to(base)}; figures and tables: figures; text: paper\n")
+    print(closing_table(base / "build" / "live", base / "results" / "desk"))
+    return 0
