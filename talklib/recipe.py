@@ -155,7 +155,7 @@ class Recipe:
         """The same experiment on two CPU cores: a 0.7M-parameter Qwen2 and problems of our own writing."""
         recipe = Recipe(
             scale="desk", model="desk", model_revision=None, data="desk", prompts=DESK_PROMPTS,
-            protocol=Protocol(message_tokens=24, last_tokens=32), micro_batches=4, learning_rate=3e-4,
+            protocol=Protocol(message_tokens=24, last_tokens=32), micro_batches=4, learning_rate=1e-3,
             max_prompt_tokens=224, dtype="float32", use_cpu=True, threads=1, merged_rollout=True, generation_rows=640,
         )
         return replace(recipe, **changes)

@@ -40,7 +40,7 @@ class Habits:
 
 CAPABLE = Habits(restate=0.6, bare=0.4, ask=0.0, vague=0.0, combine=1.0, sloppy=0.0, own=0.0, echo=0.0)
 """First stage: everything is sent and everything is combined."""
-MIXED = Habits(restate=0.35, bare=0.34, ask=0.23, vague=0.08, combine=0.18, sloppy=0.35, own=0.23, echo=0.13)
+MIXED = Habits(restate=0.35, bare=0.34, ask=0.23, vague=0.08, combine=0.22, sloppy=0.22, own=0.32, echo=0.15)
 """Second stage: the habits of the shipped base."""
 
 
