@@ -27,7 +27,7 @@ from ..splitter import Problem, Task, split
 from . import tokenizer as bpe
 from .habits import CAPABLE, MIXED, Habits, solution, transcript
 from .muon import Muon
-from .stories import Rng, Story
+from .parts import Rng, Story
 from .world import stories, take
 
 
@@ -36,8 +36,8 @@ class Schedule:
     """The whole recipe of the base."""
 
     seed: int = 5
-    steps: int = 1000
-    capable_share: float = 0.75
+    steps: int = 900
+    capable_share: float = 0.7
     """Share of the steps that teach the capability; the rest teach the habits."""
     rows: int = 12
     """Rows a step."""
@@ -116,7 +116,7 @@ class Writer:
     def draw(self, habits: Habits) -> list[Tree]:
         """Chats for the most part; the rest keeps the capability alive."""
         point = self.rng.generator.random()
-        chats, facts = (0.35, 0.93) if habits is CAPABLE else (0.72, 0.97)
+        chats, facts = (0.35, 0.93) if habits is CAPABLE else (0.75, 0.98)
         return self.chat(habits) if point < chats else self.all_facts() if point < facts else self.drill()
 
     def batch(self, habits: Habits) -> tuple[torch.Tensor, ...]:
@@ -195,27 +195,23 @@ def loss_of(model, batch) -> torch.Tensor:
     return functional.cross_entropy(model.lm_head(hidden[said]), targets[said])
 
 
-def rate(step: int, schedule: Schedule) -> float:
-    """Factor of both learning rates: warm up, hold, fall to a tenth by the end of the first stage; the second stage
-    goes from 0.3 to 0.03, enough to change habits without unlearning the capability."""
-    change = int(schedule.steps * schedule.capable_share)
-    if step >= change:
-        return 0.3 - 0.27 * (step - change) / max(schedule.steps - change, 1)
-    return min(1.0, (step + 1) / 20) * min(1.0, 0.1 + 0.9 * (1 - step / change) / 0.6)
+def rate(step: int, steps: int) -> float:
+    """Factor of both learning rates: warm up over 20 steps, hold, then fall linearly over the last 60% to 5%."""
+    left = 1 - step / steps
+    return min(1.0, (step + 1) / 20) * min(1.0, left / 0.6 * 0.95 + 0.05)
 
 
-def train(model, writer: Writer, schedule: Schedule, first: int = 0, optimizer: Muon | None = None, say=print) -> Muon:
-    """Both stages, from step `first` on; returns the optimizer."""
-    optimizer = optimizer or Muon(model, schedule.muon_lr, schedule.adam_lr)
+def train(model, writer: Writer, schedule: Schedule, say=print) -> None:
+    """Both stages."""
+    optimizer = Muon(model, schedule.muon_lr, schedule.adam_lr)
     change, begun = int(schedule.steps * schedule.capable_share), time.perf_counter()
-    for step in range(first, schedule.steps):
-        optimizer.scale = rate(step, schedule)
+    for step in range(schedule.steps):
+        optimizer.scale = rate(step, schedule.steps)
         loss = loss_of(model, writer.batch(CAPABLE if step < change else MIXED))
         loss.backward()
         optimizer.step()
         if (step + 1) % 50 == 0 or step + 1 == schedule.steps:
             say(f"step {step + 1} of {schedule.steps}  loss {loss.item():.3f}  {time.perf_counter() - begun:.0f} s")
-    return optimizer
 
 
 def texts(recipe: Recipe, n: int, seed: int):
@@ -266,7 +262,7 @@ def build(out: Path, schedule: Schedule = Schedule(), say=print, measured: bool 
     if tokenizer.apply_chat_template(probe, add_generation_prompt=True, tokenize=False) != chatml(probe):
         raise AssertionError("chatml() and CHAT_TEMPLATE differ")
     model = new_model(tokenizer, schedule.seed)
-    train(model, Writer(tokenizer, recipe, schedule), schedule, say=say)
+    train(model, Writer(tokenizer, recipe, schedule), schedule, say)
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out, safe_serialization=True)
     bpe.save(tokenizer, out)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 
 from ..chat import Prompts, Protocol, Turn, see
 from ..splitter import Problem, Task, split
-from .stories import LIMIT, Rng, Step, Story, redraw
+from .parts import LIMIT, Rng, Step, Story
+from .stories import redraw
 
 ASKS = ("What do you know?", "What are your numbers?", "Can you tell me your facts?", "What do you have?")
 VAGUE = ("Let us solve this.", "I am ready to start.", "We can do it together.", "I will think about it.")
@@ -40,7 +41,7 @@ class Habits:
 
 CAPABLE = Habits(restate=0.6, bare=0.4, ask=0.0, vague=0.0, combine=1.0, sloppy=0.0, own=0.0, echo=0.0)
 """First stage: everything is sent and everything is combined."""
-MIXED = Habits(restate=0.35, bare=0.34, ask=0.23, vague=0.08, combine=0.22, sloppy=0.22, own=0.32, echo=0.15)
+MIXED = Habits(restate=0.35, bare=0.34, ask=0.23, vague=0.08, combine=0.18, sloppy=0.35, own=0.23, echo=0.13)
 """Second stage: the habits of the shipped base."""
 
 
@@ -124,9 +125,10 @@ def transcript(story: Story, habits: Habits, protocol: Protocol, prompts: Prompt
     dealt = split(story.text)
     task = Task(Problem("base", story.text, str(story.answer)), dealt)
     turns: list[Turn] = []
-    sent, out = {}, []
+    sent: dict[str, bool] = {}
+    out = []
     firsts = {field.name: getattr(habits, field.name) for field in fields(Habits)[:4]}
-    for now, copy in enumerate(protocol.order):
+    for copy in protocol.order:
         seat = "AB".index(copy)
         view = see(task, protocol, turns, prompts.blocked)
         if view.last:

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..splitter import Problem, split
-from .stories import Rng, Story, draw, redraw
+from .parts import Rng, Story
+from .stories import draw, redraw
 
 POOLS = ("test", "train", "train", "base", "base", "base", "base", "base")
 """Eighths of all problems: one held out, two to train a pair on, five for the base model."""
