@@ -27,7 +27,7 @@ def root() -> Path:
     return here
 
 
-def run_notebooks(out: Path, live: bool, scale: str = "desk", only: str | None = None) -> None:
+def run_notebooks(out: Path, live: bool, only: str | None = None) -> None:
     """Executes the notebooks in order, each from a clean kernel; stops at the first that fails, naming the cell."""
     import papermill
 
@@ -40,15 +40,26 @@ def run_notebooks(out: Path, live: bool, scale: str = "desk", only: str | None =
         began = time.perf_counter()
         source = root() / "notebooks" / f"{name}.ipynb"
         known = papermill.inspect_notebook(str(source))
-        wanted = {"scale": scale, "live": live}
-        parameters = {key: value for key, value in wanted.items() if key in known}
+        parameters = {"live": True} if live and "live" in known else {}
         try:
             papermill.execute_notebook(str(source), str(out / f"{name}.ipynb"), parameters=parameters,
                                        kernel_name="python3", cwd=str(root()), progress_bar=False, log_output=False)
         except papermill.PapermillExecutionError as error:
             raise TalkError(f"notebook {name}, cell {error.exec_count}: {error.ename}: {error.evalue}; "
                             f"the executed copy is {out / (name + '.ipynb')}") from error
+        _tidy(out / f"{name}.ipynb")
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def _tidy(path: Path) -> None:
+    """Drops what papermill notes of this machine and this hour: paths and times say nothing to a reader."""
+    import nbformat
+
+    book = nbformat.read(path, 4)
+    for part in (book, *book.cells):
+        part.metadata.pop("papermill", None)
+        part.metadata.pop("execution", None)
+    nbformat.write(book, path)
 
 
 def closing_table(live_dir: Path, results: Path) -> str:

@@ -10,7 +10,7 @@ def add_commands(commands) -> None:
     command.set_defaults(handler=figures_command)
     command = commands.add_parser("artifact", help="run the six notebooks, rebuild figures and paper, compare")
     command.set_defaults(handler=artifact_command)
-    command.add_argument("--in-place", action="store_true", help="write the executed notebooks into notebooks/")
+    command.add_argument("--in-place", action="store_true", help="write the executed notebooks into notebooks/, training nothing")
     command.add_argument("--no-live", action="store_true", help="train nothing; use the stored runs alone")
     command.add_argument("--only", help="run the notebooks whose name holds this")
 
@@ -30,7 +30,7 @@ def artifact_command(options: argparse.Namespace) -> int:
 
     base = root()
     out = base / "notebooks" if options.in_place else base / "build" / "notebooks"
-    run_notebooks(out, live=not options.no_live, only=options.only)
+    run_notebooks(out, live=not options.no_live and not options.in_place, only=options.only)
     build(base)
     print(f"\nexecuted notebooks: {Path(out).relative_to(base)}; figures and tables: figures; text: paper\n")
     print(closing_table(base / "build" / "live", base / "results" / "desk"))

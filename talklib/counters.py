@@ -65,7 +65,7 @@ def _first_messages(chat: Chat) -> list[str]:
 def boxed(text: str) -> str | None:
     """The text of the last closed box, commas and dollar signs dropped; None without one."""
     found = _BOXED.findall(text)
-    return re.sub(r"[,$\s]", "", found[-1]) if found else None
+    return re.sub(r"\\?\$|[,\s]", "", found[-1]) if found else None
 
 
 def agree(chat: Chat) -> bool:
