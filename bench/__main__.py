@@ -12,16 +12,15 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
-from trl import GRPOTrainer
-from trl.trainer.utils import pad
-
 from talklib.batching import plain_groups, problems_at, rows_of
 from talklib.data import load_tasks
 from talklib.evaluate import evaluate
 from talklib.recipe import ARMS, Recipe
 from talklib.speakers import ModelSpeaker, left_pad, load_model, load_tokenizer, pick, uniforms, warpers
 from talklib.trainers import ChatTrainer
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from trl import GRPOTrainer
+from trl.trainer.utils import pad
 
 REPEATS = 5
 

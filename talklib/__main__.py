@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     cli_core.add_commands(commands)
     cli_paper.add_commands(commands)
-    for name, handler, text in (("run", _run, "train and evaluate arms; finished runs are kept, broken off ones resumed"),
+    for name, handler, text in (("run", _run, "train and evaluate arms; resumes what was broken off"),
                                 ("status", _status, "what is done, missing, stale or broken")):
         command = commands.add_parser(name, help=text)
         command.set_defaults(handler=handler)

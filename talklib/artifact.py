@@ -66,7 +66,8 @@ def closing_table(live_dir: Path, results: Path) -> str:
     """The post's figure, the committed runs', and this run's, in problems solved out of 100."""
     post = published()
     runs = load_runs(results)
-    lines = [f"{'problems solved, of 100':<28}{'post (1.5B, GSM8K)':>20}{'committed (desk)':>18}{'this run (desk)':>17}"]
+    heads = "post (1.5B, GSM8K)", "committed (desk)", "this run (desk)"
+    lines = [f"{'problems solved, of 100':<28}{heads[0]:>20}{heads[1]:>18}{heads[2]:>17}"]
     for arm in ("base_blocked", "base", "grpo_blocked", "grpo"):
         ours = [run.score for run in runs if run.arm == arm]
         spread = f"{100 * sum(ours) / len(ours):.1f} ({len(ours)} seeds)" if ours else "missing"
@@ -88,7 +89,8 @@ def compare(live_dir: str | Path, results: str | Path, arms: Sequence[str] = LIV
         if apart > TOLERANCE:
             raise TalkError(f"{arm}/seed-{seed}: this run scored {live.score:.3f}, the stored one {stored.score:.3f}; "
                             f"more than {TOLERANCE} apart")
-        rows.append({"arm": ARMS[arm].label, "stored": f"{100 * stored.score:.1f}", "this run": f"{100 * live.score:.1f}",
-                     "machine": "like the stored run's" if alike else "another", "equal": "bit for bit" if same else
-                     f"within {100 * apart:.1f} points"})
+        scores = {name: f"{100 * run.score:.1f}" for name, run in (("stored", stored), ("this run", live))}
+        rows.append({"arm": ARMS[arm].label, **scores,
+                     "machine": "like the stored run's" if alike else "another",
+                     "equal": "bit for bit" if same else f"within {100 * apart:.1f} points"})
     return rows

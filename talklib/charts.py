@@ -152,8 +152,9 @@ def alt_text(kind: str, evidence: Evidence) -> str:
                  for a in ("base", "grpo") if a in evidence.arms]
         return f"Paired bars, of 100, {evidence.label}. " + "; ".join(parts) + "."
     if kind == "learning":
-        parts = [f"{run.arm} seed {run.seed} from {100 * run.history[0]['reward']:.0f} to "
-                 f"{100 * np.mean([s['reward'] for s in run.history[-8:]]):.0f}" for run in evidence.runs if run.history]
+        rewards = {(run.arm, run.seed): [100 * step["reward"] for step in run.history] for run in evidence.runs}
+        parts = [f"{arm} seed {seed} from {values[0]:.0f} to {np.mean(values[-8:]):.0f}"
+                 for (arm, seed), values in rewards.items() if values]
         return f"Lines, team reward of 100 by step, {evidence.label}. " + "; ".join(parts) + "."
     names = CONDITIONS if kind == "conditions" else ("base", *METHODS)
     parts = [f"{ARMS[a].label} {100 * (arm.scores[0] if kind == 'conditions' else arm.mean):.1f}"
@@ -165,8 +166,8 @@ def alt_text(kind: str, evidence: Evidence) -> str:
 CAPTIONS = {
     "conditions": "Bars: the first training seed. Whiskers: 95% percentile bootstrap over problems, 2,000 draws. "
     "Dots: seeds (of the untrained pair, re-runs).",
-    "behaviour": "Shares of private numbers sent and used, of chats whose two answers agree, and of first messages with "
-    "a question mark; first training seed.",
+    "behaviour": "Shares of private numbers sent and used, of chats whose two answers agree, and of first messages "
+    "with a question mark; first training seed.",
     "methods": "Bars: mean over training seeds. Dots: training seeds. Dashed: the untrained pair.",
     "learning": "Each line is one training run; rewards of the chats played while training.",
 }

@@ -26,7 +26,7 @@ def add_commands(commands) -> None:
     command = commands.add_parser("count", help="count anybody's chats, one JSON object a line")
     command.set_defaults(handler=count_command)
     command.add_argument("file", help="JSON lines with facts_a, facts_b, question, gold, turns [[\"A\", \"text\"], ..]")
-    command = commands.add_parser("selftest", help="check split, chat, counters, credit and grading; no torch, no network")
+    command = commands.add_parser("selftest", help="check split, chat, counters, credit, grading; no torch")
     command.set_defaults(handler=lambda options: 0 if _selftest() else 1)
 
 

@@ -10,7 +10,8 @@ def add_commands(commands) -> None:
     command.set_defaults(handler=figures_command)
     command = commands.add_parser("artifact", help="run the six notebooks, rebuild figures and paper, compare")
     command.set_defaults(handler=artifact_command)
-    command.add_argument("--in-place", action="store_true", help="write the executed notebooks into notebooks/, training nothing")
+    command.add_argument("--in-place", action="store_true",
+                         help="write the executed notebooks into notebooks/, training nothing")
     command.add_argument("--no-live", action="store_true", help="train nothing; use the stored runs alone")
     command.add_argument("--only", help="run the notebooks whose name holds this")
 

@@ -6,8 +6,8 @@ from statistics import fmean
 
 from .published import OURS, load
 from .recipe import ARMS
-from .stats import Verdict, paired_delta, sample_std, verdict
 from .stats import Delta as Interval
+from .stats import Verdict, paired_delta, sample_std, verdict
 from .store import Run, load_runs, problem_scores
 
 COUNTERS = ("sends", "uses", "agrees", "asks")

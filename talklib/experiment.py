@@ -82,9 +82,8 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     trained_seconds = time.perf_counter() - began
 
     def speaker(policy: bool) -> ModelSpeaker:
-        if twins is None:
-            weights = trained
-        else:
+        weights = trained  # the adapter is switched off below where it must be
+        if twins is not None:
             weights = twins[0].load(trained) if policy and arm.trained else twins[1].model
         return ModelSpeaker(weights, tokenizer, recipe.eval_sampling, recipe.max_prompt_tokens,
                             recipe.generation_rows, adapter_off=twins is None and arm.trained and not policy)
@@ -97,23 +96,11 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     for name, seats in seatings.items():
         chats[name] = evaluate(held_out, seats, recipe, arm.channel, seed, name)
         say(f"{arm.name}/seed-{seed}: {name} score {sum(c.reward for c in chats[name]) / len(chats[name]):.3f}")
-    evaluations = {name: summarise(played) for name, played in chats.items()}
-    pair = evaluations["pair"]
-    record = {
-        "scale": recipe.scale, "arm": arm.name, "seed": seed, "score": pair["score"], "ci95": pair["ci95"],
-        "counters": pair["counters"], "evaluations": evaluations, "history": history,
-        "recipe": recipe.as_dict(), "recipe_digest": recipe.digest(),
-        "sampling": {"train": asdict(recipe.train_sampling), "eval": asdict(recipe.eval_sampling),
-                     "end_ids": policy.end_ids},
-        "versions": versions(), "hardware": hardware(recipe), "git": git_state(),
-        "timings": {"train_seconds": trained_seconds if arm.trained else 0.0,
-                    "eval_seconds": time.perf_counter() - began - trained_seconds,
-                    "cpu_seconds": time.process_time() - cpu},
-        "tokens": {"generated": int(sum(step["tokens_generated"] for step in history)),
-                   "trained": int(sum(step["tokens_trained"] for step in history)),
-                   "chats": int(sum(step["chats_drawn"] for step in history))},
-        "adapter": hashes, "grader": grader_stamp(),
-    }
+    timings = {"train_seconds": trained_seconds if arm.trained else 0.0,
+               "eval_seconds": time.perf_counter() - began - trained_seconds, "cpu_seconds": time.process_time() - cpu}
+    record = _record(recipe, arm, seed, {name: summarise(played) for name, played in chats.items()}, history, timings)
+    record |= {"adapter": hashes}
+    record["sampling"]["end_ids"] = policy.end_ids
     adapter = None
     if arm.trained:
         adapter = work / "adapter"
@@ -121,6 +108,21 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     save_run(folder, record, chats, adapter)
     shutil.rmtree(work, ignore_errors=True)
     return load_run(folder)
+
+
+def _record(recipe: Recipe, arm: Arm, seed: int, evaluations: dict, history: list[dict], timings: dict) -> dict:
+    """run.json, but for what `save_run` adds."""
+    pair = evaluations["pair"]
+    return {
+        "scale": recipe.scale, "arm": arm.name, "seed": seed, "score": pair["score"], "ci95": pair["ci95"],
+        "counters": pair["counters"], "evaluations": evaluations, "history": history,
+        "recipe": recipe.as_dict(), "recipe_digest": recipe.digest(),
+        "sampling": {"train": asdict(recipe.train_sampling), "eval": asdict(recipe.eval_sampling)},
+        "versions": versions(), "hardware": hardware(recipe), "git": git_state(), "timings": timings,
+        "tokens": {name: int(sum(step[key] for step in history)) for name, key in (
+            ("generated", "tokens_generated"), ("trained", "tokens_trained"), ("chats", "chats_drawn"))},
+        "grader": grader_stamp(),
+    }
 
 
 def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, overrides):

@@ -8,9 +8,8 @@ from . import counters
 from .chat import Chat, Protocol, play
 from .credit import RULES
 from .grading import grade, grade_chats
-from .recipe import PAPER_PROMPTS
+from .recipe import ARMS, PAPER_PROMPTS
 from .rollout import collect
-from .recipe import ARMS
 from .scripted import messenger
 from .splitter import Problem, Task, split
 

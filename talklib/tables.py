@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-
 from .evidence import COUNTERS, Evidence
 from .recipe import ARMS, Recipe
 
@@ -55,17 +54,18 @@ def new_partner(evidence: Evidence) -> list[Row]:
             for name, arm in evidence.arms.items() if arm.new_partner and "base" in evidence.arms]
 
 
+COSTS = (("chats drawn", "tokens", "chats"), ("tokens generated", "tokens", "generated"),
+         ("tokens trained", "tokens", "trained"), ("train seconds", "timings", "train_seconds"))
+
+
 def costs(evidence: Evidence) -> list[Row]:
     """One row a trained arm of runs on disk: what training took, means over seeds."""
     rows = []
     for name in ARMS:
         runs = [run.record for run in evidence.runs if run.arm == name and run.history]
         if runs:
-            mean = lambda part, key: fmean(run[part][key] for run in runs)  # noqa: E731
-            rows.append({"arm": ARMS[name].label, "chats drawn": f"{mean('tokens', 'chats'):.0f}",
-                         "tokens generated": f"{mean('tokens', 'generated'):.0f}",
-                         "tokens trained": f"{mean('tokens', 'trained'):.0f}",
-                         "train seconds": f"{mean('timings', 'train_seconds'):.0f}", "source": evidence.label})
+            means = {label: f"{fmean(run[part][key] for run in runs):.0f}" for label, part, key in COSTS}
+            rows.append({"arm": ARMS[name].label, **means, "source": evidence.label})
     return rows
 
 

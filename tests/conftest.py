@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from talklib.chat import Protocol
 from talklib.recipe import Recipe, Sampling
 from talklib.splitter import Problem, Task, split

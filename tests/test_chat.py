@@ -1,15 +1,15 @@
 """What a copy may see, in any turn order, with any number of copies."""
 
 import pytest
-from conftest import tiny_recipe
 from hypothesis import given
 from hypothesis import strategies as st
-
 from talklib import TalkError
 from talklib.chat import Protocol, Turn, derive_seed, play, see
 from talklib.recipe import DESK_PROMPTS, PAPER_PROMPTS
 from talklib.scripted import Scripted
 from talklib.splitter import Problem, Split, Task
+
+from conftest import tiny_recipe
 
 orders = st.integers(1, 4).flatmap(lambda n: st.lists(st.sampled_from("ABCD"[:n]), min_size=n, max_size=9).map(
     lambda letters: "".join(["ABCD"[:n], *letters])).flatmap(lambda s: st.permutations(s).map("".join)))

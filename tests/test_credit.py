@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from talklib import TalkError
 from talklib.chat import Chat
 from talklib.credit import RULES, centred, get_rule, is_flat, keep_extremes, leave_one_out, winners

@@ -8,10 +8,10 @@ import sys
 import nbformat
 import papermill
 import pytest
-from conftest import ROOT
-
 from talklib.artifact import NOTEBOOKS
 from talklib.splitter import Problem, Split, Task
+
+from conftest import ROOT
 
 
 def pins(path):

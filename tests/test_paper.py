@@ -8,11 +8,11 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from conftest import ROOT
-
 from talklib import charts, paper, tables
 from talklib.evidence import from_post, from_runs
 from talklib.recipe import ARMS
+
+from conftest import ROOT
 
 
 @pytest.fixture(scope="module")

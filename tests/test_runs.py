@@ -10,14 +10,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from conftest import make_model, make_tokenizer
-
 from talklib import TalkError
 from talklib.chat import Chat, Turn
 from talklib.experiment import arm_names, last_checkpoint, run_arm, status_of
 from talklib.recipe import ARMS, Recipe, get_arm, get_recipe
 from talklib.splitter import Problem, Split, Task
 from talklib.store import REQUIRED, chat_rows, chats_of, load_run, load_runs, run_folder, write_atomic
+
+from conftest import make_model, make_tokenizer
 
 TINY = ("steps=4", "problems_per_step=2", "micro_batches=2", "n_train=16", "n_test=4", "checkpoint_every=1",
         "max_prompt_tokens=600", "protocol.message_tokens=6", "protocol.last_tokens=8", "lora_r=4", "lora_alpha=8")

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from conftest import make_tasks, tiny_recipe
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
-
 from talklib import TalkError
 from talklib.chat import Protocol, play
 from talklib.recipe import Sampling
 from talklib.speakers import MergedTwin, ModelSpeaker, generate, left_pad, pick, uniforms, warpers
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from conftest import make_tasks, tiny_recipe
 
 
 class Forced(LogitsProcessor):
@@ -78,7 +78,6 @@ def test_temperature_must_be_positive():
 
 def test_merged_twin_equals_the_adapter_and_does_not_drift(model, tokenizer):
     from peft import get_peft_model
-
     from talklib.trainers import lora_config
 
     twin = MergedTwin(model)

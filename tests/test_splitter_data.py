@@ -6,14 +6,14 @@ import sys
 from dataclasses import replace
 
 import pytest
-from conftest import GSM8K, needs_gsm8k
 from hypothesis import given
 from hypothesis import strategies as st
-
 from talklib import TalkError
 from talklib.data import decontaminate, gold_of, load_folder, load_tasks, take
 from talklib.recipe import Recipe
 from talklib.splitter import Problem, audit, deal, private_numbers, sentences, split
+
+from conftest import GSM8K, needs_gsm8k
 
 
 def run(*words):

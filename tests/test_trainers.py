@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import make_model, tiny_recipe
-from trl import GRPOTrainer
-from trl.trainer.utils import pad
-
 from talklib import TalkError
 from talklib.batching import LOSS_TYPES, plain_groups, rows_of
 from talklib.chat import play
 from talklib.experiment import adapter_sha256
 from talklib.recipe import ARMS
 from talklib.trainers import ChatTrainer
+from trl import GRPOTrainer
+from trl.trainer.utils import pad
+
+from conftest import make_model, tiny_recipe
 
 LETTERS = sorted(set("abcdefgh"))
 
