@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import TalkError
@@ -27,22 +27,29 @@ def root() -> Path:
     return here
 
 
-def run_notebooks(out: Path, live: bool, only: str | None = None) -> None:
-    """Executes the notebooks in order, each from a clean kernel; stops at the first that fails, naming the cell."""
+def run_notebooks(out: Path, live: bool, only: str | None = None,
+                  parameters: Mapping[str, object] | None = None) -> None:
+    """Executes the notebooks in order, each from a clean kernel; stops at the first that fails, naming the cell.
+
+    `parameters` go to the notebooks that know them; one that none knows is a TalkError (papermill only warns)."""
     import papermill
 
     out.mkdir(parents=True, exist_ok=True)
     os.environ.pop("MPLBACKEND", None)  # agg there would remove the inline figures
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    for name in NOTEBOOKS:
-        if only and only not in name:
-            continue
+    sources = {name: root() / "notebooks" / f"{name}.ipynb" for name in NOTEBOOKS if not only or only in name}
+    known = {name: set(papermill.inspect_notebook(str(path))) for name, path in sources.items()}
+    parameters = dict(parameters or {})
+    for parameter in parameters:
+        if not any(parameter in names for names in known.values()):
+            raise TalkError(f"no notebook has a parameter {parameter!r}; there are "
+                            f"{', '.join(sorted(set().union(*known.values())))}")
+    for name, source in sources.items():
         began = time.perf_counter()
-        source = root() / "notebooks" / f"{name}.ipynb"
-        known = papermill.inspect_notebook(str(source))
-        parameters = {"live": True} if live and "live" in known else {}
+        wanted = {**({"live": True} if live else {}), **parameters}
         try:
-            papermill.execute_notebook(str(source), str(out / f"{name}.ipynb"), parameters=parameters,
+            papermill.execute_notebook(str(source), str(out / f"{name}.ipynb"),
+                                       parameters={k: v for k, v in wanted.items() if k in known[name]},
                                        kernel_name="python3", cwd=str(root()), progress_bar=False, log_output=False)
         except papermill.PapermillExecutionError as error:
             raise TalkError(f"notebook {name}, cell {error.exec_count}: {error.ename}: {error.evalue}; "

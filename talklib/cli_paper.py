@@ -1,7 +1,10 @@
 """`python -m talklib figures` and `artifact`."""
 
 import argparse
+import json
 from pathlib import Path
+
+from . import TalkError
 
 
 def add_commands(commands) -> None:
@@ -14,6 +17,8 @@ def add_commands(commands) -> None:
                          help="write the executed notebooks into notebooks/, training nothing")
     command.add_argument("--no-live", action="store_true", help="train nothing; use the stored runs alone")
     command.add_argument("--only", help="run the notebooks whose name holds this")
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="parameters",
+                         help="a notebook parameter, as in n_show=5; values are JSON, or else text")
 
 
 def figures_command(options: argparse.Namespace) -> int:
@@ -31,8 +36,23 @@ def artifact_command(options: argparse.Namespace) -> int:
 
     base = root()
     out = base / "notebooks" if options.in_place else base / "build" / "notebooks"
-    run_notebooks(out, live=not options.no_live and not options.in_place, only=options.only)
+    run_notebooks(out, live=not options.no_live and not options.in_place, only=options.only,
+                  parameters=parameters_from(options.parameters))
     build(base)
     print(f"\nexecuted notebooks: {Path(out).relative_to(base)}; figures and tables: figures; text: paper\n")
     print(closing_table(base / "build" / "live", base / "results" / "desk"))
     return 0
+
+
+def parameters_from(words: list[str]) -> dict:
+    """NAME=VALUE words as a dictionary."""
+    found = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise TalkError(f"--set takes NAME=VALUE, not {word!r}")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found

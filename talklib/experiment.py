@@ -72,6 +72,10 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     began, cpu = time.perf_counter(), time.process_time()
     train, held_out = load_tasks(recipe)
     tokenizer, model = load_tokenizer(recipe), load_model(recipe)
+    window, needed = model.config.max_position_embeddings, recipe.max_prompt_tokens + recipe.protocol.last_tokens
+    if needed > window:
+        raise TalkError(f"Recipe.max_prompt_tokens plus Protocol.last_tokens is {needed}, more than the "
+                        f"{window} tokens of {recipe.model}'s window; lower one of them")
     model.to("cuda" if torch.cuda.is_available() and not recipe.use_cpu else "cpu")
     work = folder.with_name(f".{folder.name}.work")
     trained, history, hashes = model, [], {}

@@ -176,7 +176,8 @@ def by_problems(a: np.ndarray, b: np.ndarray, world: World, rng: np.random.Gener
     return moved
 
 
-POST_RULES = {"the post's rule": "within", "the post's rule, df = N - 1": "total", "the post's rule, Welch's df": "welch"}
+POST_RULES = {
+    "the post's rule": "within", "the post's rule, df = N - 1": "total", "the post's rule, Welch's df": "welch"}
 
 
 def by_seeds(a: np.ndarray, b: np.ndarray, world: World, rng: np.random.Generator, draws: int) -> Moved:

@@ -36,7 +36,8 @@ def test_verdicts(text, gold, post, strictly):
     assert (verdict.post, verdict.strict) == (post, strictly)
 
 
-words = st.sampled_from(["Me", "You", "has", "3", "apples", "+", "4", "=", "7", ",", "so", ".", "12", "(", "x", ")", "the", "answer", "is", "-", "5", "/", "2", "*", "?", "!", ":", ";", "1,200", "3.5"])
+TOKENS = """Me You has 3 apples + 4 = 7 , so . 12 ( x ) the answer is - 5 / 2 * ? ! : ; 1,200 3.5"""
+words = st.sampled_from(TOKENS.split())
 values = st.sampled_from(["7", "-3", "12.50", "0", "199", "007", "5.0", "12.5", "5"])
 
 
@@ -57,7 +58,7 @@ def test_fast_path_declines_all_else(text):
 
 
 @pytest.mark.parametrize("text", [
-    "\\boxed{" + "9" * 10_000 + "}", "\\boxed{" * 500 + "1" + "}" * 500, "{" * 5000, "\\frac" * 3000, "\x00\ud7ff\u2028",
+    "\\boxed{" + "9" * 10_000 + "}", "\\boxed{" * 500 + "1" + "}" * 500, "{" * 5000, "\\frac" * 3000, "\x00\u2028",
     "\\boxed{10^{10^{10^{10}}}}", "\\boxed{\\int_0^1 x^{x^x} dx}", "٣ \\boxed{٣}", "$" * 4001])
 def test_hostile_text_neither_hangs_nor_raises(text):
     assert grade(text, "18").post is False

@@ -50,6 +50,12 @@ def test_unknown_notebook_parameters_are_seen():
     assert {"scale", "live", "seeds", "live_dir"} == set(known)
 
 
+def test_a_parameter_that_no_notebook_has_is_refused():
+    words = "artifact --set n_shows=3".split()
+    done = subprocess.run([sys.executable, "-m", "talklib", *words], capture_output=True, text=True)
+    assert done.returncode == 2 and "n_show" in done.stderr.split("there are")[1]
+
+
 def test_selftest_needs_no_torch():
     done = subprocess.run([sys.executable, "-m", "talklib", "selftest"], capture_output=True, text=True)
     assert done.returncode == 0 and "torch was not loaded" in done.stdout and "FAIL" not in done.stdout

@@ -8,7 +8,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-from talklib import charts, paper, tables
+from talklib import charts, paper, stats, tables
 from talklib.evidence import from_post, from_runs
 from talklib.recipe import ARMS
 
@@ -40,6 +40,8 @@ def test_the_posts_verdicts_follow_from_its_figures():
     verdicts = {pair: v.verdict for pair, v in from_post().verdicts.items()}
     assert verdicts.pop(("grpo", "grpo_blocked")) == "moved"
     assert set(verdicts.values()) == {"flat"} and len(verdicts) == 3
+    derived = stats.post_verdicts()
+    assert len(derived) == 7 and all(found.verdict == published for found, published in derived.values())
 
 
 def test_every_number_has_a_source_that_holds_it():
@@ -94,7 +96,8 @@ def test_the_page_needs_no_network():
         found = []
 
         def handle_starttag(self, tag, attrs):
-            self.found += [value for name, value in attrs if name in ("src", "srcset") or tag == "link" and name == "href"]
+            wanted = ("src", "srcset", "href") if tag == "link" else ("src", "srcset")
+            self.found += [value for name, value in attrs if name in wanted]
 
     parser = Links()
     parser.feed((ROOT / "paper" / "post.html").read_text())

@@ -152,9 +152,10 @@ def test_two_at_once_are_refused(stored, folder, tmp_path):
 
 
 def test_chats_survive_the_file():
-    task = Task(Problem("t-0", "Ann has 3. Ben has <4>. Why?", "7"), Split((("Ann has 3.",), ("Ben has <4>.",)), "Why?"))
-    chat = Chat(task, tuple(Turn(s, f"{s} ☃ \\boxed{{7}} </script>", trained=s == "A") for s in "ABAB"), "open", "as_a", 1,
-                (1.0, 1.0))
+    split = Split((("Ann has 3.",), ("Ben has <4>.",)), "Why?")
+    task = Task(Problem("t-0", "Ann has 3. Ben has <4>. Why?", "7"), split)
+    turns = tuple(Turn(s, f"{s} ☃ \\boxed{{7}} </script>", trained=s == "A") for s in "ABAB")
+    chat = Chat(task, turns, "open", "as_a", 1, (1.0, 1.0))
     assert chats_of(chat_rows("pair", [chat])) == [chat]
 
 
@@ -162,7 +163,8 @@ def test_chats_survive_the_file():
     (["run", "--arms", "gropo"], "grpo_blocked"), (["run", "--scale", "big"], "desk, paper"),
     (["run", "--seeds", "1,x"], "whole numbers"), (["run", "--set", "stepz=3"], "learning_rate"),
     (["run", "--set", "steps=many"], "int"), (["status", "--arms", "none"], "unknown arm"),
-    (["run", "--arms", "base", "--jobs", "1", "--seeds", "17", "--set", "model=no/where", "--out", "o"], "--scale desk")])
+    ("run --arms base --jobs 1 --seeds 17 --out o --set model=no/where".split(), "--scale desk"),
+    ("run --arms base --jobs 1 --seeds 17 --out o --set max_prompt_tokens=5000".split(), "window")])
 def test_bad_words_end_with_status_2(words, message, tmp_path):
     done = subprocess.run([sys.executable, "-m", "talklib", *words], capture_output=True, text=True, cwd=tmp_path,
                           env={**os.environ, "HF_HUB_OFFLINE": "1"})

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import zip_longest
 
 import pytest
 from hypothesis import given
@@ -54,14 +55,15 @@ def test_a_split_loses_and_invents_nothing(facts):
     text = " ".join([*facts, "How many are left?"])
     parts = split(text)
     if parts is not None:
-        again = [fact for pair in zip(*map(list, (parts.facts_a, (*parts.facts_b, None))), strict=False) for fact in pair]
-        assert [fact for fact in again if fact] == facts
+        again = [fact for pair in zip_longest(parts.facts_a, parts.facts_b) for fact in pair if fact]
+        assert again == facts
         assert not private_numbers(parts, "A") & private_numbers(parts, "B")
     else:
         assert len(facts) < 2 or not all(any(c.isdigit() for c in " ".join(h)) for h in deal(facts))
 
 
-@pytest.mark.parametrize("text", ["", "Ann has 3 figs.", "How many?", "Ann has 3. How many?", "Ann has 3. Ben runs. Why?"])
+@pytest.mark.parametrize("text", ["", "Ann has 3 figs.", "How many?", "Ann has 3. How many?",
+                                  "Ann has 3. Ben runs. Why?"])
 def test_what_does_not_split(text):
     assert split(text) is None
 
@@ -114,5 +116,6 @@ def test_too_few_problems_are_named():
 
 def test_decontamination_drops_what_is_held_out():
     same = Problem("train-0", "Ann  has 3 FIGS. How many?", "3")
-    kept, dropped = decontaminate([same, Problem("train-1", "Other?", "1")], [Problem("test-0", "ann has 3 figs! how many", "3")])
+    held_out = [Problem("test-0", "ann has 3 figs! how many", "3")]
+    kept, dropped = decontaminate([same, Problem("train-1", "Other?", "1")], held_out)
     assert [p.id for p in kept] == ["train-1"] and dropped == 1
