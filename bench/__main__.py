@@ -16,24 +16,13 @@ from talklib.batching import plain_groups, problems_at, rows_of
 from talklib.data import load_tasks
 from talklib.evaluate import evaluate
 from talklib.recipe import ARMS, Recipe
-from talklib.speakers import ModelSpeaker, left_pad, load_model, load_tokenizer, pick, uniforms, warpers
+from talklib.speakers import InverseTransform, ModelSpeaker, left_pad, load_model, load_tokenizer, warpers
 from talklib.trainers import ChatTrainer
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessorList
 from trl import GRPOTrainer
 from trl.trainer.utils import pad
 
 REPEATS = 5
-
-
-class Forced(LogitsProcessor):
-    """Makes `generate` take the tokens that our sampler picks, so that both ways write the same messages."""
-
-    def __init__(self, seeds, cap, start):
-        self.draws, self.start = uniforms(seeds, cap), start
-
-    def __call__(self, input_ids, scores):
-        token, _ = pick(scores, self.draws[:, input_ids.shape[1] - self.start])
-        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
 
 
 class PlainSpeaker(ModelSpeaker):
@@ -42,7 +31,8 @@ class PlainSpeaker(ModelSpeaker):
     def _complete(self, prompts, requests):
         ids, mask = left_pad(prompts, self.tokenizer.pad_token_id)
         cap = requests[0].max_new_tokens
-        stack = LogitsProcessorList([*warpers(self.sampling), Forced([r.seed for r in requests], cap, ids.shape[1])])
+        sampler = InverseTransform([r.seed for r in requests], cap, ids.shape[1])
+        stack = LogitsProcessorList([*warpers(self.sampling), sampler])
         config = GenerationConfig(do_sample=False, max_new_tokens=cap, eos_token_id=self.end_ids,
                                   pad_token_id=self.tokenizer.pad_token_id)
         with torch.no_grad():

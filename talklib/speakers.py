@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers import (
     DynamicCache,
+    LogitsProcessor,
     LogitsProcessorList,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
@@ -57,6 +58,18 @@ def pick(scores: torch.Tensor, draw: torch.Tensor) -> tuple[torch.Tensor, torch.
     target = draw.to(cumulative.device)[:, None] * cumulative[:, -1:]
     token = torch.searchsorted(cumulative, target, right=True).clamp_max(scores.shape[-1] - 1)  # (B, 1)
     return token[:, 0], probs.gather(1, token)[:, 0].log()
+
+
+class InverseTransform(LogitsProcessor):
+    """Makes the library's `generate`, run greedily after `warpers`, take the tokens that `pick` would: the plain way,
+    for comparison and for back ends that only offer `generate`. start: width of the padded prompt."""
+
+    def __init__(self, seeds: Sequence[int], cap: int, start: int):
+        self.draws, self.start = uniforms(seeds, cap), start
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token, _ = pick(scores, self.draws[:, input_ids.shape[1] - self.start])
+        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
 
 
 def left_pad(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:

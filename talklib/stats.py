@@ -293,7 +293,7 @@ def pass_at_k(right: int, answers: int, k: int) -> float:
     """Chance that k of a problem's answers, drawn without replacement, hold a right one: 1 - C(n-c, k)/C(n, k) (Chen
     et al. 2021, arXiv:2107.03374). With k = answers it is 1 as soon as any is right: the post's pass@4."""
     if not (0 <= right <= answers and 1 <= k <= answers):
-        raise TalkError(f"pass@{k} of {right} right in {answers} answers: k must be 1 to {answers}, right 0 to {answers}")
+        raise TalkError(f"pass@{k} of {right} right in {answers} answers: k must be 1 to {answers}, right up to it")
     return 1 - comb(answers - right, k) / comb(answers, k)
 
 

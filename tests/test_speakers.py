@@ -5,26 +5,24 @@ import torch
 from talklib import TalkError
 from talklib.chat import Protocol, play
 from talklib.recipe import Sampling
-from talklib.speakers import MergedTwin, ModelSpeaker, generate, left_pad, pick, uniforms, warpers
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from talklib.speakers import (
+    InverseTransform,
+    MergedTwin,
+    ModelSpeaker,
+    generate,
+    left_pad,
+    pick,
+    uniforms,
+    warpers,
+)
+from transformers import GenerationConfig, LogitsProcessorList
 
 from conftest import make_tasks, tiny_recipe
 
 
-class Forced(LogitsProcessor):
-    """Makes `generate` take the token that inverse-transform sampling picks."""
-
-    def __init__(self, seeds, cap, start):
-        self.draws, self.start = uniforms(seeds, cap), start
-
-    def __call__(self, input_ids, scores):
-        token, _ = pick(scores, self.draws[:, input_ids.shape[1] - self.start])
-        return torch.full_like(scores, -torch.inf).scatter(1, token[:, None], 0.0)
-
-
 def by_library(model, prompts, cap, seeds, sampling, ends, pad):
     ids, mask = left_pad(prompts, pad)
-    stack = LogitsProcessorList([*warpers(sampling), Forced(seeds, cap, ids.shape[1])])
+    stack = LogitsProcessorList([*warpers(sampling), InverseTransform(seeds, cap, ids.shape[1])])
     config = GenerationConfig(do_sample=False, max_new_tokens=cap, eos_token_id=ends, pad_token_id=pad)
     out = model.generate(ids, attention_mask=mask, logits_processor=stack, generation_config=config,
                          use_model_defaults=False)
