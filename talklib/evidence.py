@@ -86,7 +86,7 @@ def from_runs(results: str | Path, name: str = "desk", label: str | None = None)
 
 
 def _run_arm(runs: list[Run], results: Path) -> ArmEvidence:
-    where = results.as_posix()
+    where = "/".join(results.parts[-2:])  # results/SCALE: the same from any folder
     return ArmEvidence(
         tuple(run.score for run in runs), tuple(run.seed for run in runs), tuple(runs[0].record["ci95"]),
         tuple(run.record["counters"] for run in runs),
