@@ -147,8 +147,19 @@ def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, 
     if found is not None:
         say(f"{arm.name}/seed-{seed}: going on from {found.name}")
     _seal_recipe(work, recipe)
-    trainer.train(resume_from_checkpoint=str(found) if found else None)
+    if found is not None and int(found.name.split("-")[1]) >= recipe.steps:
+        _restore(trainer, found)
+    else:
+        trainer.train(resume_from_checkpoint=str(found) if found else None)
     return trainer, {"first_sha256": first, "last_sha256": adapter_sha256(trainer.model)}
+
+
+def _restore(trainer, checkpoint: Path) -> None:
+    """Takes up a run whose training had ended: transformers' `train` would add a step to it before it stops."""
+    from transformers import TrainerState
+
+    trainer._load_from_checkpoint(str(checkpoint))
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
 
 
 def _sealer():

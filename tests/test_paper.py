@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from talklib import charts, paper, stats, tables
 from talklib.evidence import from_post, from_runs
-from talklib.recipe import ARMS
+from talklib.recipe import ARMS, Recipe
 
 from conftest import ROOT
 
@@ -105,6 +105,11 @@ def test_the_page_needs_no_network():
 
 
 def test_stored_runs_hold_what_the_readme_promises():
-    scores = {(run.arm, run.seed): run.score for run in from_runs(ROOT / "results" / "desk").runs}
+    runs = from_runs(ROOT / "results" / "desk").runs
+    scores = {(run.arm, run.seed): run.score for run in runs}
+    for run in runs:
+        steps = run.record["recipe"]["steps"] if ARMS[run.arm].trained else 0
+        assert [entry["step"] for entry in run.history] == list(range(1, steps + 1))
+        assert run.record["recipe_digest"] == Recipe.desk().digest()
     assert all(scores["grpo", seed] >= 0.40 and scores["grpo_blocked", seed] < 0.06 for seed in (17, 18, 19))
     assert all(scores["base_blocked", seed] < 0.05 < scores["base", seed] < 0.15 for seed in (17, 18, 19))

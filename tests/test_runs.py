@@ -99,6 +99,23 @@ def test_killed_and_started_again_ends_the_same(folder, stored, tmp_path):
     assert [e["reward"] for e in record["history"]] == [e["reward"] for e in whole["history"]]
 
 
+def test_interrupted_after_training_and_before_its_end(folder, stored, tmp_path, monkeypatch):
+    from talklib import evaluate
+
+    def stopped(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(evaluate, "evaluate", stopped)
+        run_arm(tiny(folder), "grpo", 17, tmp_path, say=lambda text: None)
+    assert (tmp_path / "grpo" / ".seed-17.work" / "checkpoint-4").is_dir()
+    assert status_of(tiny(folder), "grpo", 17, tmp_path).state == "part"
+    run = run_arm(tiny(folder), "grpo", 17, tmp_path, say=lambda text: None)
+    whole = load_run(run_folder(stored, "grpo", 17))
+    assert [entry["step"] for entry in run.history] == [1, 2, 3, 4]  # and not a fifth
+    assert run.record["adapter"] == whole.record["adapter"] and run.score == whole.score
+
+
 def test_a_checkpoint_without_its_seal_is_not_used(folder, tmp_path):
     recipe, work = tiny(folder), tmp_path / "w"
     for step in (1, 2):
