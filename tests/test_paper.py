@@ -104,6 +104,22 @@ def test_the_page_needs_no_network():
     assert parser.found and all(value.startswith("data:") for value in parser.found)
 
 
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="headless Chromium (Debian's package chromium) is not installed")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_opens_in_a_browser_without_complaint(tmp_path, width):
+    shot = tmp_path / "page.png"
+    flags = ("--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+             "--disable-component-update --disable-sync --enable-logging=stderr --hide-scrollbars").split()
+    done = subprocess.run([CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600",
+                           f"--screenshot={shot}", (ROOT / "paper" / "post.html").as_uri()],
+                          capture_output=True, text=True, timeout=120)
+    assert shot.read_bytes().startswith(b"\x89PNG") and shot.stat().st_size > 40_000  # text and a figure, not a blank
+    assert "CONSOLE" not in done.stderr
+
+
 def test_stored_runs_hold_what_the_readme_promises():
     runs = from_runs(ROOT / "results" / "desk").runs
     scores = {(run.arm, run.seed): run.score for run in runs}
