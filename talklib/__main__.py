@@ -15,6 +15,9 @@ from .recipe import Protocol, Recipe, Sampling, get_recipe
 def main(argv: list[str] | None = None) -> int:
     """Runs one command. Bad input prints its message to standard error and returns 2."""
     options = parser().parse_args(argv)
+    for name in ("model", "data"):  # shorthands of --set, so that a run's own processes get them too
+        if getattr(options, name, None) and hasattr(options, "changes"):
+            options.changes.append(f"{name}={getattr(options, name)}")
     try:
         return options.handler(options) or 0
     except TalkError as error:
@@ -46,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--out", help="results folder (default: results/SCALE)")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
                              help="change a recipe setting, as in steps=40 or protocol.message_tokens=80")
+        command.add_argument("--model", help="a hub id or a folder, instead of the recipe's")
+        command.add_argument("--data", help="hub, desk or a folder, instead of the recipe's")
         if name == "run":
             command.add_argument("--jobs", type=int, default=2, help="runs side by side, each its own process")
             command.add_argument("--report-to", default="none", help="trackio, tensorboard or wandb, through TRL")

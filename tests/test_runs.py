@@ -180,7 +180,7 @@ def test_chats_survive_the_file():
     (["run", "--arms", "gropo"], "grpo_blocked"), (["run", "--scale", "big"], "desk, paper"),
     (["run", "--seeds", "1,x"], "whole numbers"), (["run", "--set", "stepz=3"], "learning_rate"),
     (["run", "--set", "steps=many"], "int"), (["status", "--arms", "none"], "unknown arm"),
-    ("run --arms base --jobs 1 --seeds 17 --out o --set model=no/where".split(), "--scale desk"),
+    ("run --arms base --jobs 1 --seeds 17 --out o --model no/where".split(), "--model FOLDER"),
     ("run --arms base --jobs 1 --seeds 17 --out o --set max_prompt_tokens=5000".split(), "window")])
 def test_bad_words_end_with_status_2(words, message, tmp_path):
     done = subprocess.run([sys.executable, "-m", "talklib", *words], capture_output=True, text=True, cwd=tmp_path,
