@@ -129,3 +129,18 @@ def test_stored_runs_hold_what_the_readme_promises():
         assert run.record["recipe_digest"] == Recipe.desk().digest()
     assert all(scores["grpo", seed] >= 0.40 and scores["grpo_blocked", seed] < 0.06 for seed in (17, 18, 19))
     assert all(scores["base_blocked", seed] < 0.05 < scores["base", seed] < 0.15 for seed in (17, 18, 19))
+
+
+def test_the_readme_repeats_the_results():
+    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    post, ours = from_post(), from_runs(ROOT / "results" / "desk")
+    for name in charts.CONDITIONS:
+        first = [tables.points(source.arms[name].scores[0]) for source in (post, ours)]
+        assert f"| {first[0]} | {first[1]} |" in text, name
+    for name, label in (("grpo", "GRPO"), ("raft", "RAFT"), ("mixed", "mixed partners"),
+                        ("reinforce_ada", "Reinforce-Ada")):
+        assert f"{label} {tables.points(ours.arms[name].mean)}" in text, name
+    partners = [score for name in charts.METHODS for score in ours.arms[name].new_partner]
+    assert f"{100 * min(partners):.0f} to {100 * max(partners):.0f}" in text
+    base = [run.record["counters"] for run in ours.runs if run.arm == "base"]
+    assert f"({100 * base[0]['uses']:.0f} against the post's 30)" in text
