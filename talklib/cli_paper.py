@@ -1,4 +1,4 @@
-"""`python -m talklib figures` and `artifact`."""
+"""`python -m talklib figures`, `where` and `artifact`."""
 
 import argparse
 import json
@@ -8,9 +8,13 @@ from . import TalkError
 
 
 def add_commands(commands) -> None:
-    """Adds `figures` and `artifact` to an argparse sub-parser collection."""
+    """Adds `figures`, `where` and `artifact` to an argparse sub-parser collection."""
     command = commands.add_parser("figures", help="rebuild figures, tables and the paper from stored results, no torch")
     command.set_defaults(handler=figures_command)
+    command.add_argument("--no-chats", action="store_true", help="leave paper/chats.html, the longest part, as it is")
+    command = commands.add_parser("where", help="the file and field behind a number of the paper")
+    command.set_defaults(handler=where_command)
+    command.add_argument("number", help='as it is printed ("40.2", "+36.5"), or its key ("post.grpo.score")')
     command = commands.add_parser("artifact", help="run the six notebooks, rebuild figures and paper, compare")
     command.set_defaults(handler=artifact_command)
     command.add_argument("--in-place", action="store_true",
@@ -25,8 +29,24 @@ def figures_command(options: argparse.Namespace) -> int:
     from .artifact import root
     from .paper import build
 
-    for line in build(root()):
+    for line in build(root(), chats=not options.no_chats):
         print(line)
+    return 0
+
+
+def where_command(options: argparse.Namespace) -> int:
+    from .artifact import root
+    from .numbers import where
+    from .paper import all_numbers, sources
+
+    found = where(options.number, all_numbers(sources(root())))
+    if not found:
+        raise TalkError(f"no number of the paper reads {options.number!r}; paper/numbers.json lists them all")
+    for key, number in found:
+        how = "" if number.how == "as stored" else f", {number.how} of"
+        print(f"{number.text}  {key}  ({number.unit}; value {number.value}{how})")
+        for source in number.sources:
+            print(f"    {source}")
     return 0
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from .chat import Chat
+from .grading import boxes
 from .splitter import COPIES, Split, numbers, private_numbers
-
-_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 
 
 def partner_numbers(split: Split, copy: str) -> set[str]:
@@ -64,7 +63,7 @@ def _first_messages(chat: Chat) -> list[str]:
 
 def boxed(text: str) -> str | None:
     """The text of the last closed box, commas and dollar signs dropped; None without one."""
-    found = _BOXED.findall(text)
+    found = boxes(text)
     return re.sub(r"\\?\$|[,\s]", "", found[-1]) if found else None
 
 

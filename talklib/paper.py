@@ -1,127 +1,200 @@
-"""The paper: figures, tables and a text whose every number comes from a results file or from the post's figures.
+"""The paper: a text whose every number comes from a results file or from the post's figures, as Markdown and HTML.
 
-`build` writes figures/ (SVG, PNG, CSV, Markdown) and paper/ (numbers.json, post.md, post.html), the same bytes on
-every rebuild from the same results.
+`build` writes figures/ (`figures`, `tables`) and paper/ (numbers.json, post.md, post.html, chats.html): the same bytes
+on every rebuild from the same results. In the page a number is a link to the row that says where it is from.
 """
 
+import html
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
 
-from . import charts, tables
-from .evidence import COUNTERS, Evidence, from_post, from_runs
+from . import TalkError, claims, figures, reader, tables
+from .captions import ORGANISM
+from .charts import DRAW
+from .evidence import Evidence, from_post, from_runs
+from .numbers import Number, collect
 from .recipe import ARMS
 from .store import to_json, write_atomic
 
 
 def sources(root: Path) -> list[Evidence]:
-    """The post's figures, our desk runs, and a user's paper-scale runs where there are any."""
+    """The post's figures, our desk runs, and a user's full-size runs where there are any."""
     found = [from_post(), from_runs(root / "results" / "desk", "desk")]
-    paper = from_runs(root / "results" / "paper", "paper")
-    return [*found, paper] if paper.arms else found
+    full = from_runs(root / "results" / "paper", "paper")
+    return [*found, full] if full.arms else found
 
 
-def build(root: str | Path) -> list[str]:
-    """Rebuilds all of it; returns a line a part."""
+def build(root: str | Path, chats: bool = True) -> list[str]:
+    """Rebuilds all of it; returns a line a part. `chats=False` leaves paper/chats.html as it is."""
     root = Path(root)
     evidence = sources(root)
-    lines = [*write_figures(root, evidence), *write_tables(root, evidence)]
-    write_numbers(root, evidence)
-    write_text(root, evidence)
-    return [*lines, "paper: numbers.json, post.md, post.html"]
+    numbers = all_numbers(evidence)
+    drawn, found = figures.write(root, evidence, numbers), all_tables(evidence)
+    tables.write(root, found)
+    prune(root / "figures", {*drawn, *(f"table-{name}" for name in found), "captions"})
+    lines = [f"figures: {', '.join(drawn)}", f"tables: {', '.join(found)}"]
+    entries = {key: number.as_dict() for key, number in numbers.items()}
+    write_atomic(root / "paper" / "numbers.json", to_json(entries))
+    write_atomic(root / "paper" / "post.md", render(root, evidence, numbers, found))
+    write_atomic(root / "paper" / "post.html", page(root, render(root, evidence, numbers, found, linked=True)))
+    lines.append(f"paper: {len(entries)} numbers, post.md, post.html")
+    if chats:
+        ours = [source for source in evidence if source.runs]
+        note = " ".join(f"{source.label[0].upper()}{source.label[1:]}." for source in ours)
+        write_atomic(root / "paper" / "chats.html", reader.page(ours, root / "paper", note or "No runs yet."))
+        lines.append("paper: chats.html")
+    return lines
 
 
-def write_figures(root: Path, evidence: list[Evidence]) -> list[str]:
-    """figures/KIND-SOURCE.svg, .png, .csv, and captions.json with caption and alt text of each."""
-    captions = {}
-    for source in evidence:
-        for kind, draw in charts.DRAW.items():
-            if kind == "learning" and not source.runs:
-                continue
-            stem = root / "figures" / f"{kind}-{source.name}"
-            charts.save(draw(source), stem)
-            write_atomic(stem.with_suffix(".csv"), charts.to_csv(charts.data_rows(kind, source)))
-            captions[stem.name] = {"caption": f"{charts.CAPTIONS[kind]} Source: {source.label}.",
-                                   "alt": charts.alt_text(kind, source)}
-    write_atomic(root / "figures" / "captions.json", to_json(captions))
-    return [f"figures: {', '.join(captions)}"]
+def prune(folder: Path, written: set[str]) -> None:
+    """Removes figures and tables of an earlier build whose numbers are no longer there; other files are left alone."""
+    for path in folder.iterdir():
+        kind = path.name.split("-")[0]
+        ours = (kind in DRAW or kind == "table") and path.suffix in (".svg", ".png", ".csv", ".md", ".tex")
+        if ours and path.stem not in written:
+            path.unlink()
 
 
-def write_tables(root: Path, evidence: list[Evidence]) -> list[str]:
-    """figures/table-NAME.md and .csv, the post's rows first, then ours."""
-    found = {name: [row for source in evidence for row in make(source)] for name, make in tables.TABLES.items()}
-    found["settings"] = tables.settings()
-    for name, rows in found.items():
-        write_atomic(root / "figures" / f"table-{name}.md", tables.markdown(rows))
-        write_atomic(root / "figures" / f"table-{name}.csv", charts.to_csv(rows))
-    return [f"tables: {', '.join(found)}"]
-
-
-def numbers(evidence: list[Evidence]) -> dict[str, dict]:
-    """Every number that prose may use: value, unit, text, source, and an interval where it has one."""
-    found = {}
-
-    def add(key: str, value: float, text: str, source: str, unit: str = "points of 100", interval=None):
-        found[key] = {"value": value, "unit": unit, "text": text, "source": source, "interval": interval}
-
-    for source in evidence:
-        for name, arm in source.arms.items():
-            key = f"{source.name}.{name}"
-            add(f"{key}.score", arm.scores[0], tables.points(arm.scores[0]), arm.sources[0], interval=list(arm.ci95))
-            add(f"{key}.mean", arm.mean, tables.points(arm.mean), "; ".join(arm.sources))
-            add(f"{key}.low", min(arm.scores), tables.points(min(arm.scores)), "; ".join(arm.sources))
-            add(f"{key}.high", max(arm.scores), tables.points(max(arm.scores)), "; ".join(arm.sources))
-            for counter in COUNTERS if arm.counters else ():
-                value = arm.counters[0][counter]
-                add(f"{key}.{counter}", value, tables.points(value, 0), arm.sources[0].split(":")[0] + ": counters")
-        for (a, b), v in source.verdicts.items():
-            where = f"stats.verdict over {source.label}"
-            add(f"{source.name}.{a}-{b}.delta", v.paired.value, tables.signed(v.paired.value), where,
-                interval=[v.paired.low, v.paired.high])
-            add(f"{source.name}.{a}-{b}.verdict", v.centre, v.verdict, where, unit="verdict")
+def all_numbers(evidence: Sequence[Evidence]) -> dict[str, Number]:
+    """`numbers.collect`, and what the claims looked at."""
+    found = collect(evidence)
+    for key, answers in claims.check(evidence).items():
+        for name, answer in answers.items():
+            where = ("talklib/claims.py: " + key, "paper/published/talk_to_solve.json: arms",
+                     "paper/published/talk_methods.json: arms") if name == "post" else (
+                "talklib/claims.py: " + key, f"results/{name}: runs")
+            found[f"claim.{key}.{name}"] = Number(answer.verdict, answer.numbers, "claim", where, "asked of")
+    for name, counts in claims.tally(evidence).items():
+        for verdict, count in counts.items():
+            key = f"claims.{name}.{re.sub(r'[^a-z]+', '_', verdict)}"
+            found[key] = Number(count, str(count), "count", ("figures/table-claims.csv: rows",), "count")
     return found
 
 
-def write_numbers(root: Path, evidence: list[Evidence]) -> None:
-    write_atomic(root / "paper" / "numbers.json", to_json(numbers(evidence)))
+@dataclass
+class _Text:
+    """What the template may call. `linked`: for the HTML page, where a number links to its source."""
+
+    root: Path
+    evidence: Sequence[Evidence]
+    numbers: dict[str, Number]
+    rows: dict[str, list[tables.Row]]
+    """Tables, by name."""
+    linked: bool
+    used: list[str] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.captions = json.loads((self.root / "figures" / "captions.json").read_text(encoding="utf-8"))
+
+    def n(self, key: str) -> str:
+        """A number's text, by its key; TalkError for a key that there is not."""
+        if key not in self.numbers:
+            raise TalkError(f"the template asks for a number {key!r} that the results do not give; "
+                            "guard it with {% if has(...) %} or run the arm")
+        if key not in self.used:
+            self.used.append(key)
+        number = self.numbers[key]
+        return f"[{_escape(number.text)}](#{anchor(key)}){{.n}}" if self.linked else number.text
+
+    def has(self, *keys: str) -> bool:
+        """Whether the results give all of these numbers."""
+        return all(key in self.numbers for key in keys)
+
+    def figure(self, kind: str, *names: str) -> str:
+        """A kind of figure for each source that has it, side by side where the page is wide."""
+        wanted = [f"{kind}-{source.name}" for source in self.evidence if not names or source.name in names]
+        found = [self._image(name) for name in wanted if name in self.captions]
+        if not found:
+            return f"*({NAMES[kind]}: not measured yet.)*"
+        text = "\n\n".join(found)
+        return f"::: {{.figures .of{min(len(found), 2)}}}\n{text}\n:::" if self.linked else text
+
+    def _image(self, name: str) -> str:
+        entry = self.captions[name]
+        path = f"../figures/{name}.svg"
+        if self.linked:
+            alt = entry["alt"].replace('"', "'")
+            return f'![{_escape(entry["caption"])}]({path}){{alt="{alt}"}}'
+        return f"![{_escape(entry['alt'])}]({path})\n\n*{_escape(entry['caption'])}*"
+
+    def table(self, name: str) -> str:
+        """A table with its title; a sentence where no source can fill it."""
+        if name not in self.rows:
+            return ""  # the figure of the same numbers says that they are not there
+        rows = tables.markdown(self.rows[name])
+        title = f"**{tables.TITLES[name]}** [CSV](../figures/table-{name}.csv), [LaTeX](../figures/table-{name}.tex)"
+        return f"{title}\n\n{_scroll(rows, tables.TITLES[name])}" if self.linked else f"{title}\n\n{rows}"
+
+    def sources(self) -> str:
+        """A row for every number used so far: its text, its key, and the file and field it is from."""
+        rows = []
+        for key in self.used:
+            number = self.numbers[key]
+            text = f"[{_escape(number.text)}]{{#{anchor(key)}}}" if self.linked else number.text
+            more = f" and {len(number.sources) - 1} more" if len(number.sources) > 1 else ""
+            how = "" if number.how == "as stored" else f"{number.how} of "
+            rows.append({"number": text, "name": f"`{key}`", "from": f"{how}{_link(number.sources[0])}{more}"})
+        return _scroll(tables.markdown(rows), "Where the numbers are from") if self.linked else tables.markdown(rows)
 
 
-def render(root: Path, evidence: list[Evidence]) -> str:
-    """paper/post.template.md with its numbers, figures and tables filled in. An unknown number is an error."""
-    found = numbers(evidence)
-    captions = json.loads((root / "figures" / "captions.json").read_text(encoding="utf-8"))
+NAMES = {"conditions": "Problems solved", "behaviour": "What the copies do", "methods": "Training methods",
+         "learning": "Learning curves", "flat_groups": "Flat groups by step", "crossplay": "Cross-play",
+         "ceilings": "Ceilings and floors", "cost": "Cost"}
 
-    def n(key: str) -> str:
-        return found[key]["text"]
 
-    def figure(name: str) -> str:
-        entry = captions[name]
-        alt = entry["alt"].replace('"', "'")
-        return f'![{entry["caption"]}](../figures/{name}.svg){{alt="{alt}"}}'
+def anchor(key: str) -> str:
+    """The id of a number's row in the page."""
+    return "n-" + re.sub(r"[^A-Za-z0-9]+", "-", key)
 
-    def table(name: str) -> str:
-        return (root / "figures" / f"table-{name}.md").read_text(encoding="utf-8")
 
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
-                                     autoescape=False)
+def _escape(text: str) -> str:
+    """Text for Markdown: characters that would be markup are escaped."""
+    return re.sub(r"([\\`*_\[\]<>$@^~|])", r"\\\1", text)
+
+
+def _link(source: str) -> str:
+    """"file: field" with the file as a link from paper/."""
+    path, _, where = source.partition(": ")
+    return f"[{path}](../{path}) `{where}`" if where else f"[{path}](../{path})"
+
+
+def _scroll(rows: str, title: str) -> str:
+    """A table that scrolls sideways by itself where the page is narrow, by keyboard too."""
+    return (f'<div class="scroll" role="region" tabindex="0" aria-label="{html.escape(title)}">\n\n{rows}\n</div>')
+
+
+def all_tables(evidence: Sequence[Evidence]) -> dict[str, list[tables.Row]]:
+    """`tables.gather`, and the claims."""
+    return {**tables.gather(evidence), "claims": claims.table(evidence)}
+
+
+def render(root: Path, evidence: Sequence[Evidence], numbers: dict[str, Number], rows: dict[str, list[tables.Row]],
+           linked: bool = False) -> str:
+    """paper/post.template.md filled in: plain Markdown, or with links and anchors for the page."""
+    text = _Text(root, evidence, numbers, rows, linked)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False,
+                                     trim_blocks=True, lstrip_blocks=True)
     template = (root / "paper" / "post.template.md").read_text(encoding="utf-8")
     return environment.from_string(template).render(
-        n=n, figure=figure, table=table, has=lambda key: key in found, arms=ARMS,
-        seeds=lambda source, arm: len(next(e for e in evidence if e.name == source).arms[arm].scores))
+        n=text.n, has=text.has, figure=text.figure, table=text.table, sources=text.sources, arms=ARMS,
+        organism=ORGANISM, differences=claims.disagreements(evidence),
+        holds=lambda key, source: numbers[f"claim.{key}.{source}"].value in (claims.HOLDS, claims.REMARK),
+        missing={source.name: source.missing for source in evidence})
 
 
-def write_text(root: Path, evidence: list[Evidence]) -> None:
-    """paper/post.md and the self-contained paper/post.html (pandoc; citations from references.bib)."""
+def page(root: Path, text: str) -> str:
+    """The text as one self-contained HTML page: pandoc, citations from references.bib, figures and style inside."""
     import pypandoc
 
-    text = render(root, evidence)
-    write_atomic(root / "paper" / "post.md", text)
     folder = root / "paper"
-    html = pypandoc.convert_text(
-        text, "html5", format="markdown+implicit_figures+link_attributes", extra_args=[
-            "--standalone", "--embed-resources", "--citeproc", f"--bibliography={folder / 'references.bib'}",
-            f"--css={folder / 'post.css'}", f"--resource-path={folder}", "--metadata=link-citations:true",
-            "--metadata=lang:en", "--wrap=none"])
-    write_atomic(folder / "post.html", html.replace("<table", '<div class="scroll"><table').replace(
-        "</table>", "</table></div>"))
+    return pypandoc.convert_text(text, "html5", format="markdown+raw_html+link_attributes-implicit_header_references",
+                                 extra_args=[
+        "--standalone", f"--template={folder / 'post.template.html'}", "--embed-resources", "--citeproc",
+        f"--bibliography={folder / 'references.bib'}", f"--css={folder / 'post.css'}", f"--resource-path={folder}",
+        "--toc", "--toc-depth=3", "--shift-heading-level-by=1", "--metadata=link-citations:true", "--metadata=lang:en",
+        "--wrap=none", "--columns=100000"])

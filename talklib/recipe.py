@@ -140,6 +140,9 @@ class Recipe:
     """Generate with the adapter folded into a copy of the weights: faster on a CPU; in bf16 it would round."""
     generation_rows: int = 256
     """Most messages generated side by side."""
+    logit_chunk: int = 1024
+    """Written tokens whose logits are held at a time while training; 0 holds a whole micro-batch's. With a vocabulary
+    of 151,936 the logits of one row of 384 tokens are 0.2 GiB in float32, and training keeps several such copies."""
     checkpoint_every: int = 10
     """Steps between checkpoints of a run that can be resumed."""
 
@@ -157,6 +160,7 @@ class Recipe:
             scale="desk", model="desk", model_revision=None, data="desk", prompts=DESK_PROMPTS,
             protocol=Protocol(message_tokens=24, last_tokens=32), micro_batches=4, learning_rate=1e-3,
             max_prompt_tokens=224, dtype="float32", use_cpu=True, threads=1, merged_rollout=True, generation_rows=640,
+            logit_chunk=0,
         )
         return replace(recipe, **changes)
 
@@ -166,9 +170,12 @@ class Recipe:
 
     def digest(self) -> str:
         """Changes whenever a setting that could change the result changes."""
-        settings = {k: v for k, v in self.as_dict().items() if k not in ("generation_rows", "checkpoint_every")}
+        settings = {k: v for k, v in self.as_dict().items() if k not in UNSEEN}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
+
+UNSEEN = ("generation_rows", "logit_chunk", "checkpoint_every")
+"""Settings of speed and memory, left out of a recipe's digest."""
 
 SCALES = {"desk": Recipe.desk, "paper": Recipe.paper}
 

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 from . import counters
-from .chat import Chat, Protocol, play
+from .chat import Chat, Protocol, play, see
+from .clock import Clock
 from .credit import RULES
 from .grading import grade, grade_chats
 from .recipe import ARMS, PAPER_PROMPTS
@@ -33,10 +34,16 @@ def check_split() -> Iterator[tuple[str, bool]]:
         "Ann has 3 red apples.", "Cy brings 1,200 more.") and parts.facts_b == ("Ben has 14 green apples.",)
     yield "the last question is what both see", parts.question == "How many apples are there?"
     yield "a text without a question is dropped", split("Ann has 3 apples. Ben has 4.") is None
+    command = "Mr. Ann has 3 apples. Ben has 4. Calculate their total."
+    yield "the post's rule drops a command, the careful one keeps it whole", split(command) is None and split(
+        command, rule="careful").facts_a == ("Mr. Ann has 3 apples.",)
 
 
 def check_chat() -> Iterator[tuple[str, bool]]:
     open_chat, blocked = chats("open")[0], chats("blocked")[0]
+    shown = {now: PAPER_PROMPTS.render(see(open_chat.task, Protocol(), open_chat.turns[:now])) for now in range(4)}
+    yield "before a word is said neither copy is shown the other's facts", (
+        "14" not in str(shown[0]) and "14" in str(shown[2]))
     yield "turns go A, B, A, B", [t.speaker for t in open_chat.turns] == list("ABAB")
     yield "a pair that sends its facts solves the problem", open_chat.reward == 1.0
     yield "with the channel blocked the same pair does not", blocked.reward == 0.0
@@ -66,7 +73,10 @@ def check_grading() -> Iterator[tuple[str, bool]]:
     forgiven = grade("\\boxed{1800\\%}", "18")
     yield "1800% passes the post's rule and not the strict one", forgiven.post and not forgiven.strict
     yield "an empty message is wrong", not grade("  ", "18").post
-    yield "a tower of powers is stopped by the clock", not grade("\\boxed{10^{10^{10}}}", "18").post
+    clock = Clock()
+    yield "a tower of powers is stopped by the clock", clock.ask("18", "\\boxed{10^{10^{10}}}", seconds=1.0) is None
+    yield "and the next message is graded", (clock.ask("18", "\\boxed{18}") or {}).get("post") is True
+    clock.close()
 
 
 CHECKS: dict[str, Callable[[], Iterator[tuple[str, bool]]]] = {

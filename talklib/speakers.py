@@ -95,17 +95,22 @@ def generate(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds
         end_ids: tokens that end a message (a model may have several).
     """
     device = model.device
-    ids, mask = (t.to(device) for t in left_pad(prompts, pad))
+    unique = list(dict.fromkeys(map(tuple, prompts)))  # a group's first messages share one prompt: read it once
+    place = {prompt: i for i, prompt in enumerate(unique)}
+    rows = torch.tensor([place[tuple(prompt)] for prompt in prompts], device=device)
+    ids, mask = (t.to(device) for t in left_pad(unique, pad))
     draws = uniforms(seeds, max(caps))
     stack, alive = warpers(sampling), torch.arange(len(prompts))
     done: list[list[int]] = [[] for _ in prompts]
     limit, ends = torch.tensor(caps), torch.tensor(sorted(end_ids))
-    cache, step_ids, seen, nats = DynamicCache(), ids, ids, 0.0
+    cache, nats = DynamicCache(), 0.0
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp_min(0),
+                   past_key_values=cache, use_cache=True, logits_to_keep=1).logits[rows, -1]  # (rows, V)
+    if len(unique) < len(prompts):
+        cache.batch_select_indices(rows)
+    mask, seen = mask[rows], ids[rows]
     for now in range(max(caps)):
-        positions = (mask.cumsum(-1) - 1).clamp_min(0)[:, -step_ids.shape[1]:]
-        out = model(input_ids=step_ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
-                    use_cache=True, logits_to_keep=1)
-        token, logps = pick(stack(seen, out.logits[:, -1].float()), draws[alive, now])  # (rows alive,)
+        token, logps = pick(stack(seen, logits.float()), draws[alive, now])  # (rows alive,)
         nats -= float(logps.sum())
         on_cpu = token.cpu()
         for row, value in zip(alive.tolist(), on_cpu.tolist(), strict=True):
@@ -113,15 +118,30 @@ def generate(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds
         stays = ~torch.isin(on_cpu, ends) & (limit[alive] > now + 1)
         if not stays.any():
             break
-        step_ids = token[:, None]
-        mask = torch.cat([mask, torch.ones_like(step_ids)], 1)
+        step_ids, ones = token[:, None], torch.ones_like(token[:, None])
+        mask = torch.cat([mask, ones], 1)
         seen = torch.cat([seen, step_ids], 1) if sampling.repetition_penalty != 1.0 else seen
         if not stays.all():
             index = stays.nonzero()[:, 0].to(device)
             cache.batch_select_indices(index)
             step_ids, mask, alive = step_ids[index], mask[index], alive[stays]
             seen = seen[index] if sampling.repetition_penalty != 1.0 else seen
+        logits = model(input_ids=step_ids, attention_mask=step_mask(model, mask),
+                       position_ids=mask.sum(-1, keepdim=True) - 1, past_key_values=cache, use_cache=True).logits[:, -1]
     return done, nats
+
+
+def step_mask(model, mask: torch.Tensor) -> torch.Tensor:
+    """The mask (B, L) of one new token a row, in the shape (B, 1, 1, L) that attention adds to its scores.
+
+    Made here since transformers 4.54 builds it by nested vmaps, half of a small model's time a token. Models with
+    another attention (sliding windows, flash kernels) get the mask as it is and build their own."""
+    layers = getattr(model.config, "layer_types", None) or ["full_attention"]
+    windowed = set(layers) != {"full_attention"} or getattr(model.config, "sliding_window", None)
+    if windowed or model.config._attn_implementation not in ("sdpa", "eager"):
+        return mask
+    shut = torch.finfo(model.dtype).min
+    return torch.zeros(mask.shape, dtype=model.dtype, device=mask.device).masked_fill_(mask == 0, shut)[:, None, None]
 
 
 class MergedTwin:

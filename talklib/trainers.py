@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from datasets import Dataset
 from peft import LoraConfig
+from torch.utils.checkpoint import checkpoint
 from transformers import PrinterCallback, TrainerCallback, set_seed
 from trl import GRPOConfig, GRPOTrainer
 
@@ -93,6 +94,7 @@ class ChatTrainer(GRPOTrainer):
                              train_dataset=Dataset.from_list([{"prompt": ""}] * len(tasks)),
                              peft_config=lora_config(recipe))
         self.remove_callback(PrinterCallback)
+        self._plain_head: bool | None = None
         self.last_groups: list[Group] = []
 
     # -- rollout ---------------------------------------------------------------------------------
@@ -175,13 +177,50 @@ class ChatTrainer(GRPOTrainer):
         """Sum over rows of weight_i * sum over tokens of TRL's clipped surrogate (ratio 1 on-policy)."""
         if not inputs:  # no row of this micro-batch has an advantage: a zero that reaches every weight
             return sum(p.sum() * 0.0 for p in model.parameters() if p.requires_grad)
-        logps = self._get_per_token_logps(model, inputs["input_ids"], inputs["attention_mask"],
-                                          inputs["loss_mask"].shape[1])  # (B, K)
+        logps = self.log_probs(model, inputs)  # (B, K)
         ratio = torch.exp(logps - logps.detach())
         clipped = ratio.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
         advantages = inputs["advantages"][:, None]
         surrogate = torch.min(ratio * advantages, clipped * advantages)  # (B, K)
         return -((surrogate * inputs["loss_mask"]).sum(-1) * inputs["weights"]).sum()
+
+    def log_probs(self, model, inputs) -> torch.Tensor:
+        """Log-probabilities of the last K tokens, shape (B, K), 0 where the copy wrote nothing if they come in chunks.
+
+        With `Recipe.logit_chunk` set, logits are held for that many written tokens at a time and worked out again in
+        the backward pass: memory does not grow with message length times vocabulary."""
+        chunk, wrote = self.recipe.logit_chunk, inputs["loss_mask"].bool()
+        if not chunk or not self._head_is_plain(model, inputs):
+            return self._get_per_token_logps(model, inputs["input_ids"], inputs["attention_mask"], wrote.shape[1])
+        with self.accelerator.autocast():
+            # no mask: rows are padded on the right, where no token that counts looks
+            hidden = self._body(model)(input_ids=inputs["input_ids"]).last_hidden_state
+            read = hidden[:, -wrote.shape[1] - 1 : -1][wrote]  # (written tokens, H): what each was predicted from
+            targets = inputs["input_ids"][:, -wrote.shape[1] :][wrote]
+            parts = [checkpoint(self._chunk_log_probs, model, *part, use_reentrant=False)
+                     for part in zip(read.split(chunk), targets.split(chunk), strict=True)]
+        return torch.zeros(wrote.shape, device=hidden.device).masked_scatter(wrote, torch.cat(parts))
+
+    def _chunk_log_probs(self, model, read: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        head = self.accelerator.unwrap_model(model).get_output_embeddings()
+        return -torch.nn.functional.cross_entropy(head(read).float() / self.temperature, targets, reduction="none")
+
+    def _body(self, model):
+        """The model under its head, LoRA layers in it."""
+        causal = self.accelerator.unwrap_model(model).get_base_model()
+        return getattr(causal, causal.base_model_prefix)
+
+    def _head_is_plain(self, model, inputs) -> bool:
+        """Whether logits are the head's output and nothing more; some families scale or cap them after it, and then
+        the model's own forward is used. Found once, by comparing the two on a few tokens."""
+        if self._plain_head is None:
+            few = {name: inputs[name][:1, :8] for name in ("input_ids", "attention_mask")}
+            with torch.no_grad(), self.accelerator.autocast():
+                own = model(**few).logits.float()
+                head = self.accelerator.unwrap_model(model).get_output_embeddings()
+                ours = head(self._body(model)(**few).last_hidden_state).float()
+            self._plain_head = bool(torch.allclose(own, ours, rtol=1e-2, atol=1e-2))
+        return self._plain_head
 
     # -- what is recorded ------------------------------------------------------------------------
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from talklib import TalkError
-from talklib.chat import Protocol, Turn, derive_seed, play, see
+from talklib.chat import Protocol, Turn, Utterance, derive_seed, play, see
 from talklib.recipe import DESK_PROMPTS, PAPER_PROMPTS
-from talklib.scripted import Scripted
+from talklib.scripted import Scripted, messenger
 from talklib.splitter import Problem, Split, Task
 
 from conftest import tiny_recipe
@@ -83,3 +83,39 @@ def test_view_keeps_own_words_when_blocked():
     task = marked_task("AB")
     view = see(task, Protocol(channel="blocked"), [Turn("A", "mine"), Turn("B", "theirs")])
     assert view.lines == (("A", "mine"), ("B", "(no message)"))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.randoms())
+def test_a_message_does_not_depend_on_its_batch(chosen, random):
+    """Each (problem, chat, turn) has one seed and one view, whatever is played beside it and in whatever order."""
+    tasks = [Task(Problem(f"p-{i}", "", "1"), Split(((f"{i} a.",), (f"{i} b.",)), "?")) for i in range(4)]
+
+    class Noted(Scripted):
+        def speak(self, requests):
+            return [Utterance(f"{request.seed} {request.view.facts}") for request in requests]
+
+    seats = dict.fromkeys("AB", Noted(says))
+    alone = {(i, n): play([tasks[i]], seats, Protocol(), PAPER_PROMPTS, ("t", 1), indices=[n])[0]
+             for i in range(4) for n in range(6)}
+    rows = [(i, chosen[:at].count(i)) for at, i in enumerate(chosen)]
+    random.shuffle(rows)
+    together = play([tasks[i] for i, _ in rows], seats, Protocol(), PAPER_PROMPTS, ("t", 1), [n for _, n in rows])
+    assert together == [alone[row] for row in rows]
+    seeds = [turn.text.split()[0] for chat in together for turn in chat.turns]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_a_problem_played_twice_is_numbered(tasks):
+    chats = play([tasks[0], tasks[1], tasks[0]], dict.fromkeys("AB", Scripted(says)), Protocol(), PAPER_PROMPTS, ("t",))
+    assert [(chat.problem_id, chat.index) for chat in chats] == [("train-0", 0), ("train-1", 0), ("train-0", 1)]
+
+
+def test_a_messenger_sends_its_facts_and_solves_with_what_it_heard():
+    task = Task(Problem("p", "", "7"), Split((("Ann has 3.",), ("Ben has 4.",)), "How many?"))
+    heard = []
+    for channel in ("open", "blocked"):
+        speaker = messenger(lambda text: heard.append(text) or "7")
+        chat = play([task], {"A": speaker, "B": speaker}, Protocol(channel=channel), PAPER_PROMPTS, ("t",))[0]
+        assert [turn.text for turn in chat.turns] == ["Ann has 3.", "Ben has 4.", "\\boxed{7}", "\\boxed{7}"]
+    assert "Ben has 4." in heard[0] and "Ann has 3." in heard[1] and "boxed" not in heard[1]
+    assert "Ben has 4." not in heard[2] and "Ann has 3." not in heard[3]

@@ -54,6 +54,18 @@ def test_a_message_does_not_depend_on_its_batch(model, tokenizer):
     assert together == alone
 
 
+def test_equal_prompts_are_read_once(model, tokenizer):
+    """A group's chats begin with one prompt: the model sees it once, and each message is what it would be alone."""
+    seen = []
+    model.register_forward_pre_hook(lambda _, args, kw: seen.append(tuple(kw["input_ids"].shape)), with_kwargs=True)
+    prompts = [[5, 6, 7, 8]] * 5 + [[9, 10]] * 3
+    rows, _ = generate(model, prompts, [6] * 8, list(range(8)), Sampling(), [tokenizer.eos_token_id], 0)
+    assert seen[0] == (2, 4) and seen[1] == (8, 1)
+    alone = [generate(model, [p], [6], [s], Sampling(), [tokenizer.eos_token_id], 0)[0][0]
+             for s, p in enumerate(prompts)]
+    assert rows == alone and len(set(map(tuple, rows[:5]))) > 1
+
+
 def test_sampling_follows_the_distribution():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).repeat(4000, 1)
     token, logps = pick(logits, uniforms([1], 4000)[0])

@@ -106,6 +106,33 @@ def test_gradient_is_the_plain_batchs(model, tokenizer, tasks, tmp_path, loss_ty
     assert relative(our_gradient(trainer, groups), expected) < 1e-5
 
 
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_gradient_by_chunks_is_the_plain_batchs(model, tokenizer, tasks, tmp_path, loss_type, chunk):
+    trainer = make_trainer(model, tokenizer, tasks, tmp_path, loss_type=loss_type, logit_chunk=chunk)
+    warm(trainer)
+    groups = trainer.rollout(tasks[:2])
+    assert relative(our_gradient(trainer, groups), trl_gradient(trainer, groups)) < 1e-5
+    assert trainer._plain_head is True
+
+
+def test_a_head_that_does_more_is_left_to_the_model(model, tokenizer, tasks, tmp_path):
+    """Some families cap or scale logits after the head: chunks would miss that, so they must not be used."""
+    plain = type(model).forward
+
+    def capped(self, *args, **options):
+        out = plain(self, *args, **options)
+        out.logits = 2.0 * torch.tanh(out.logits / 2.0)
+        return out
+
+    model.forward = capped.__get__(model)
+    trainer = make_trainer(model, tokenizer, tasks, tmp_path, logit_chunk=7, merged_rollout=False)
+    warm(trainer)
+    groups = trainer.rollout(tasks[:2])
+    assert relative(our_gradient(trainer, groups), trl_gradient(trainer, groups)) < 1e-5
+    assert trainer._plain_head is False
+
+
 def test_rows_without_advantage_cost_nothing_but_count(model, tokenizer, tasks, tmp_path):
     def one_flat_problem(chats):
         return [flat([c])[0] if c.problem_id == "train-0" else by_letters([c])[0] for c in chats]
