@@ -33,12 +33,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of all commands."""
-    from . import cli_core, cli_paper
+    from . import cli_core, cli_measure, cli_paper
 
     top = argparse.ArgumentParser(prog="python -m talklib", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     cli_core.add_commands(commands)
     cli_paper.add_commands(commands)
+    cli_measure.add_commands(commands)
     for name, handler, text in (("run", _run, "train and evaluate arms; resumes what was broken off"),
                                 ("status", _status, "what is done, missing, stale or broken")):
         command = commands.add_parser(name, help=text)
@@ -110,15 +111,15 @@ def _run(options) -> int:
     waiting = [row for row in rows if row.state != "done"]
     print(f"{len(rows)} runs, {len(rows) - len(waiting)} done before", flush=True)
     if len(waiting) > 1 and options.jobs > 1:
-        run_many(options.scale, [(row.arm, row.seed) for row in waiting], out, options.jobs, _say, options.changes,
+        run_many(options.scale, [(row.arm, row.seed) for row in waiting], out, options.jobs, say, options.changes,
                  options.report_to)
         return 0
     for row in waiting:
-        run_arm(recipe, row.arm, row.seed, out, say=_say, report_to=options.report_to)
+        run_arm(recipe, row.arm, row.seed, out, say=say, report_to=options.report_to)
     return 0
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, flush=True)
 
 

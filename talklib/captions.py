@@ -59,6 +59,11 @@ def _crossplay(evidence: Evidence, n: Numbers) -> str:
             "own other half. Elsewhere: partners from another seed or another method.")
 
 
+def _crossplay_seeds(evidence: Evidence, n: Numbers) -> str:
+    return ("Each cell: score of one trained copy in seat A (row) with one in seat B (column), one chat a problem, the "
+            "same seeds for all pairings. Framed: its own other half.")
+
+
 def _ceilings(evidence: Evidence, n: Numbers) -> str:
     return ("What talking could win on the same held-out problems: ceilings and floors (grey) with the four conditions "
             f"(first seed). Whiskers: the {_interval(evidence, n)}.")
@@ -72,7 +77,8 @@ def _cost(evidence: Evidence, n: Numbers) -> str:
 
 CAPTIONS: dict[str, Callable[[Evidence, Numbers], str]] = {
     "conditions": _conditions, "behaviour": _behaviour, "methods": _methods, "learning": _learning,
-    "flat_groups": _flat_groups, "crossplay": _crossplay, "ceilings": _ceilings, "cost": _cost}
+    "flat_groups": _flat_groups, "crossplay": _crossplay, "crossplay_seeds": _crossplay_seeds,
+    "ceilings": _ceilings, "cost": _cost}
 
 
 def caption(kind: str, evidence: Evidence, n: Numbers) -> str:
@@ -86,7 +92,8 @@ def caption(kind: str, evidence: Evidence, n: Numbers) -> str:
 def alt_text(kind: str, evidence: Evidence, n: Numbers) -> str:
     """What a figure shows, in words and numbers, for those who can't see it."""
     return {"behaviour": _alt_behaviour, "learning": _alt_curves, "flat_groups": _alt_curves, "cost": _alt_cost,
-            "crossplay": _alt_crossplay, "ceilings": _alt_ceilings}.get(kind, _alt_bars)(kind, evidence, n)
+            "crossplay": _alt_crossplay, "crossplay_seeds": _alt_crossplay,
+            "ceilings": _alt_ceilings}.get(kind, _alt_bars)(kind, evidence, n)
 
 
 def _alt_bars(kind: str, evidence: Evidence, n: Numbers) -> str:

@@ -79,6 +79,8 @@ class Row:
     b: tuple[str, int] | None = None
     label: str = ""
     """Ceilings: what the bar is called."""
+    name: str = ""
+    """Ceilings: key of the row."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Evidence:
     """Standard deviation of the untrained pair's re-runs: the noise floor."""
     crossplay: tuple[Row, ...] = ()
     ceilings: tuple[Row, ...] = ()
+    equal: dict[str, ArmEvidence] = field(default_factory=dict)
+    """Arms run for fewer steps, so that they generate as many tokens as GRPO."""
     missing: tuple[str, ...] = ()
     """Runs that the other runs lead one to expect, in words."""
     facts: Mapping[str, tuple[float | str, str, str]] = field(default_factory=dict)
@@ -176,25 +180,32 @@ def _post_verdicts(arms: dict[str, ArmEvidence], partner: bool = False) -> dict[
 
 LABELS = {"desk": "our desk-scale runs: a model organism, not the post's model",
           "paper": "our runs of the post's recipe at full size"}
+EQUAL = "equal_tokens"
+"""Folder beside the arms: runs of fewer steps."""
 SHORT = {"desk": "ours, desk scale", "paper": "ours, full size"}
 
 
 def from_runs(results: str | Path, name: str = "desk", label: str | None = None) -> Evidence:
     """The runs under a results folder; arms without a run are left out, and `missing` says so."""
     runs, results = load_runs(results), Path(results)
-    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in ARMS}
-    arms = {arm: _run_arm(found, results) for arm, found in by_arm.items() if found}
+    by_arm, arms = _by_arm(runs, results)
+    _, equal = _by_arm(load_runs(results / EQUAL), results / EQUAL)
     base = [run.score for run in by_arm["base"]]
     std = sample_std(base) if len(base) > 1 else None
     label = label or LABELS.get(name, f"our {name}-scale runs")
     return Evidence(name, label, arms, _verdicts(by_arm, std, "pair"), tuple(runs), SHORT.get(name, f"ours, {name}"),
                     _verdicts(by_arm, std, "as_a"), std, _rows(results, "crossplay"), _rows(results, "ceilings"),
-                    _missing(by_arm))
+                    equal, _missing(by_arm))
+
+
+def _by_arm(runs: Sequence[Run], results: Path) -> tuple[dict[str, list[Run]], dict[str, ArmEvidence]]:
+    by_arm = {arm: [run for run in runs if run.arm == arm] for arm in ARMS}
+    return by_arm, {arm: _run_arm(found, results) for arm, found in by_arm.items() if found}
 
 
 def _where(results: Path, name: str) -> str:
     """A file's name from the root of the repository, the same from any folder: results/SCALE/..."""
-    return "/".join([*results.parts[-2:], name])
+    return "/".join([*results.parts[-3 if results.name == EQUAL else -2 :], name])
 
 
 def _run_arm(runs: list[Run], results: Path) -> ArmEvidence:
@@ -262,4 +273,4 @@ def _row(row: Mapping, source: str, seated: bool) -> Row:
     ci95: Sequence[float] | None = row.get("ci95")
     a, b = (((get_arm(row[f"{side}_arm"]).name, int(row[f"{side}_seed"])) if seated else None) for side in "ab")
     label = "" if seated else row.get("label") or row["name"]
-    return Row(float(row["score"]), tuple(ci95) if ci95 else None, source, a, b, label)
+    return Row(float(row["score"]), tuple(ci95) if ci95 else None, source, a, b, label, row.get("name", ""))

@@ -29,7 +29,8 @@ def write(root: Path, sources: list[Evidence], numbers: dict[str, Number]) -> li
 def data_rows(kind: str, evidence: Evidence) -> list[dict]:
     """The numbers behind a figure at full precision, as rows for its CSV, each with its source."""
     make = {"learning": lambda e: _curve_rows(e, "reward"), "flat_groups": lambda e: _curve_rows(e, "flat_groups"),
-            "crossplay": _cross_rows, "ceilings": _ceiling_rows, "cost": _cost_rows}.get(kind)
+            "crossplay": _cross_rows, "crossplay_seeds": _cross_rows, "ceilings": _ceiling_rows,
+            "cost": _cost_rows}.get(kind)
     if make:
         return make(evidence)
     names = {"conditions": CONDITIONS, "behaviour": ("base", "grpo"), "methods": ("base", *METHODS)}[kind]

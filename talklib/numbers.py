@@ -13,6 +13,7 @@ from statistics import fmean
 
 from . import stats
 from .evidence import COUNTERS, ArmEvidence, Evidence
+from .readings import codes, settlings
 from .recipe import Recipe
 from .runcharts import WINDOW, amount, series
 from .stats import Verdict
@@ -180,10 +181,47 @@ def _others(source: Evidence) -> dict[str, Number]:
         found[f"{source.name}.run_std"] = Number(
             source.run_std, points(source.run_std), POINTS, (stored[2],) if stored else base.sources,
             "as stored" if stored else "sample standard deviation")
-    for i, row in enumerate(source.ceilings):
-        found[f"{source.name}.ceiling.{i}"] = Number(row.score, points(row.score), POINTS, (row.source,),
-                                                     interval=row.ci95)
-    return found
+    for row in source.ceilings:
+        found[f"{source.name}.ceiling.{row.name}"] = Number(row.score, points(row.score), POINTS, (row.source,),
+                                                            interval=row.ci95)
+    for name, arm in source.equal.items():
+        found |= {f"{source.name}.equal.{name}.{key}": number
+                  for key, number in {**_scores(arm), **_costs(arm)}.items()}
+        found[f"{source.name}.equal.{name}.steps"] = Number(
+            len(arm.history[0]), str(len(arm.history[0])), "steps", (arm.sources[0].replace(": score", ": history"),),
+            "count")
+    return found | _codes(source) | _settling(source)
+
+
+def _codes(source: Evidence) -> dict[str, Number]:
+    """Cross-play: means by whose partner it is, and what an own other half is worth over a sibling."""
+    found = codes(source)
+    if found is None:
+        return {}
+    where = (f"{source.crossplay[0].source.split(': ')[0]}: rows[*].score",)
+    numbers = {f"{source.name}.codes.{key}": Number(value, points(value), POINTS, where, how) for key, value, how in (
+        ("own", found.own, "mean"), ("sibling", found.sibling, "mean"), ("other", found.other, "mean"),
+        ("untrained", found.untrained, "mean"), ("sibling.low", found.lowest_sibling, "lowest"))}
+    for key, value in (("premium", found.premium.value), ("premium.low", found.premium.low),
+                       ("premium.high", found.premium.high)):
+        numbers[f"{source.name}.codes.{key}"] = Number(value, signed(value), POINTS, where,
+                                                       "mean over copies in seat A, t interval")
+    return numbers
+
+
+def _settling(source: Evidence) -> dict[str, Number]:
+    """Seeds an arm that would settle a method against GRPO, and the p of today's seeds."""
+    numbers = {}
+    for (name, partner), s in settlings(source).items():
+        key = f"{source.name}.settle.{name}.{partner}"
+        where = tuple(w for arm in (name, "grpo")
+                      for w in (source.arms[arm].sources if partner == "own" else source.arms[arm].partner_sources))
+        numbers[f"{key}.seeds"] = Number(s.seeds or "none", str(s.seeds) if s.seeds else "more than 1,000",
+                                         "seeds an arm", where, "power.settle")
+        numbers[f"{key}.p"] = Number(s.p, f"{s.p:.2f}", "p", where, "stats.welch")
+        numbers[f"{key}.delta"] = Number(s.delta.value, signed(s.delta.value), POINTS, where, "stats.welch",
+                                         (s.delta.low, s.delta.high))
+    return numbers
 
 
 def _settings() -> dict[str, Number]:

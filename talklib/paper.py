@@ -34,7 +34,7 @@ def build(root: str | Path, chats: bool = True) -> list[str]:
     root = Path(root)
     evidence = sources(root)
     numbers = all_numbers(evidence)
-    drawn, found = figures.write(root, evidence, numbers), all_tables(evidence)
+    drawn, found = figures.write(root, evidence, numbers), all_tables(evidence, root)
     tables.write(root, found)
     prune(root / "figures", {*drawn, *(f"table-{name}" for name in found), "captions"})
     lines = [f"figures: {', '.join(drawn)}", f"tables: {', '.join(found)}"]
@@ -144,6 +144,7 @@ class _Text:
 
 NAMES = {"conditions": "Problems solved", "behaviour": "What the copies do", "methods": "Training methods",
          "learning": "Learning curves", "flat_groups": "Flat groups by step", "crossplay": "Cross-play",
+         "crossplay_seeds": "Cross-play, run by run",
          "ceilings": "Ceilings and floors", "cost": "Cost"}
 
 
@@ -168,9 +169,9 @@ def _scroll(rows: str, title: str) -> str:
     return (f'<div class="scroll" role="region" tabindex="0" aria-label="{html.escape(title)}">\n\n{rows}\n</div>')
 
 
-def all_tables(evidence: Sequence[Evidence]) -> dict[str, list[tables.Row]]:
+def all_tables(evidence: Sequence[Evidence], root: Path) -> dict[str, list[tables.Row]]:
     """`tables.gather`, and the claims."""
-    return {**tables.gather(evidence), "claims": claims.table(evidence)}
+    return {**tables.gather(evidence, root), "claims": claims.table(evidence)}
 
 
 def render(root: Path, evidence: Sequence[Evidence], numbers: dict[str, Number], rows: dict[str, list[tables.Row]],

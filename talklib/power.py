@@ -142,11 +142,25 @@ def post_world(arm: str = "reinforce_ada", against: str = "grpo") -> World:
                         f"{', '.join(f'{a} against {b}' for a, b in deltas)}")
     n, pair = solve["n_holdout"], (arms[arm], arms[against])
     variances = [n * (Delta(0, *entry["ci95"]).half / Z) ** 2 for entry in (*pair, deltas[arm, against])]
+    return _world(variances, [entry["per_seed"] for entry in pair], n, solve["noise"]["run_std"],
+                  solve["noise"]["runs"])
+
+
+def world_of(a: np.ndarray, b: np.ndarray, reruns: Sequence[float]) -> World:
+    """The same from two arms' problem scores, (seeds, problems) each, and the untrained pair's re-runs: variances over
+    problems are means over seeds."""
+    if a.shape != b.shape or len(a) < 2:
+        raise TalkError(f"a world needs two arms with the same seeds and problems, got {a.shape} and {b.shape}")
+    variances = [float(part.var(1, ddof=1).mean()) for part in (a, b, a - b)]
+    return _world(variances, [list(a.mean(1)), list(b.mean(1))], a.shape[1], sample_std(reruns), len(reruns))
+
+
+def _world(variances: Sequence[float], seeds: Sequence[Sequence[float]], n: int, run_std: float, runs: int) -> World:
+    """`variances` over problems of two arms and of their difference; `seeds` the scores of each arm's seeds."""
     shared = max(0.0, (variances[0] + variances[1] - variances[2]) / 2)
     rests = [max(0.0, v - shared) for v in variances[:2]]
-    seeds = [max(0.0, sample_std(entry["per_seed"]) ** 2 - rest / n) for entry, rest in zip(pair, rests, strict=True)]
-    return World((sqrt(seeds[0]), sqrt(seeds[1])), sqrt(shared), (sqrt(rests[0]), sqrt(rests[1])), n,
-                 solve["noise"]["run_std"], solve["noise"]["runs"])
+    spread = [max(0.0, sample_std(scores) ** 2 - rest / n) for scores, rest in zip(seeds, rests, strict=True)]
+    return World((sqrt(spread[0]), sqrt(spread[1])), sqrt(shared), (sqrt(rests[0]), sqrt(rests[1])), n, run_std, runs)
 
 
 def _intervals(means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

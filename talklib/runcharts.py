@@ -132,6 +132,41 @@ def crossplay(evidence: Evidence) -> Figure:
     return figure
 
 
+def crossplay_seeds(evidence: Evidence) -> Figure:
+    """The same, run by run: a row a copy in seat A, a column a copy in seat B; own other halves are framed."""
+    import seaborn as sns
+    from matplotlib.patches import Rectangle
+
+    seats = list(dict.fromkeys(row.a for row in evidence.crossplay))
+    figure, [[axes]] = canvas("Who can talk to whom, run by run: problems solved, of 100", evidence.label, 5.0)
+    if not seats:
+        empty(axes, "no cross-play yet")
+        return figure
+    place = {seat: i for i, seat in enumerate(seats)}
+    values = np.full((len(seats), len(seats)), np.nan)
+    for row in evidence.crossplay:
+        values[place[row.a], place[row.b]] = 100 * row.score
+    sns.heatmap(values, ax=axes, cmap="cividis", vmin=0, linewidths=0.4, linecolor="white",
+                cbar_kws={"shrink": 0.8, "aspect": 30})
+    for seat, i in place.items():
+        if ARMS[seat[0]].trained:
+            axes.add_patch(Rectangle((i, i), 1, 1, fill=False, edgecolor=INK, lw=1.6))
+    arms = list(dict.fromkeys(arm for arm, _ in seats))
+    counts = [sum(seat[0] == arm for seat in seats) for arm in arms]
+    edges = np.cumsum([0, *counts])
+    for edge in edges[1:-1]:
+        axes.axhline(edge, color="white", lw=3)
+        axes.axvline(edge, color="white", lw=3)
+    middles = (edges[:-1] + edges[1:]) / 2
+    axes.set_xticks(middles, [CROSS_LABELS[arm].replace(" ", "\n").replace("-", "-\n") for arm in arms], size=8.5,
+                    rotation=0)
+    axes.set_yticks(middles, [CROSS_LABELS[arm] for arm in arms], rotation=0)
+    axes.set_xlabel("in seat B, a column a training seed")
+    axes.set_ylabel("in seat A, a row a training seed")
+    axes.tick_params(length=0)
+    return figure
+
+
 LADDER = ("base_blocked", "base", "grpo_blocked", "grpo")
 
 

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 
+from . import stattables
 from .bars import CONDITIONS, METHODS
 from .evidence import COUNTERS, Evidence
 from .figures import to_csv
@@ -13,13 +14,10 @@ from .numbers import points, signed
 from .recipe import ARMS, Recipe
 from .runcharts import amount
 from .stats import Verdict
+from .stattables import between as _between
 from .store import write_atomic
 
 Row = dict[str, str]
-
-
-def _between(low: float, high: float, text: Callable[[float], str] = points) -> str:
-    return f"[{text(low)}, {text(high)}]"
 
 
 def _seeds(values: Sequence[float]) -> str:
@@ -167,13 +165,16 @@ TITLES = {
     "crossplay": "Who can talk to whom: problems solved, of 100.",
     "ceilings": "Ceilings and floors on the held-out problems: problems solved, of 100.",
     "claims": "The post's claims, checked against its own figures and asked of our runs.",
+    **stattables.TITLES,
 }
 
 
-def gather(sources: Sequence[Evidence]) -> dict[str, list[Row]]:
+def gather(sources: Sequence[Evidence], root: Path) -> dict[str, list[Row]]:
     """Every table: the post's rows first, then ours; tables that no source can fill are left out."""
     found = {"settings": settings()}
-    found |= {name: [row for source in sources for row in make(source)] for name, make in TABLES.items()}
+    found |= {name: [row for source in sources for row in make(source)]
+              for name, make in {**TABLES, **stattables.BY_SOURCE}.items()}
+    found |= {name: make(root) for name, make in stattables.SIMULATED.items()}
     return {name: rows for name, rows in found.items() if rows}
 
 
