@@ -12,7 +12,7 @@ artifact: .venv/ready
 	$(PY) -m talklib artifact
 
 test: .venv/ready
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n 2 --dist loadfile
 
 figures: .venv/ready
 	$(PY) -m talklib figures

@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from . import TalkError
 from .experiment import arm_names, run_arm, status
 from .parallel import run_many
-from .recipe import Protocol, Recipe, Sampling, get_recipe
+from .recipe import SCALES, Protocol, Recipe, Sampling, get_arm, get_recipe
+from .store import run_folder
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,28 +34,37 @@ def main(argv: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of all commands."""
-    from . import cli_core, cli_measure, cli_paper
+    from . import cli_core, cli_measure, cli_paper, cli_remote
 
     top = argparse.ArgumentParser(prog="python -m talklib", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     cli_core.add_commands(commands)
     cli_paper.add_commands(commands)
     cli_measure.add_commands(commands)
+    cli_remote.add_commands(commands)
     for name, handler, text in (("run", _run, "train and evaluate arms; resumes what was broken off"),
                                 ("status", _status, "what is done, missing, stale or broken")):
         command = commands.add_parser(name, help=text)
         command.set_defaults(handler=handler)
-        command.add_argument("--scale", default="desk", help="desk or paper")
+        command.add_argument("--scale", default="desk", help=" or ".join(SCALES))
         command.add_argument("--arms", default="all", help="all, or names separated by commas")
         command.add_argument("--seeds", default="17,18,19", help="training seeds, separated by commas")
         command.add_argument("--out", help="results folder (default: results/SCALE)")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
                              help="change a recipe setting, as in steps=40 or protocol.message_tokens=80")
         command.add_argument("--model", help="a hub id or a folder, instead of the recipe's")
-        command.add_argument("--data", help="hub, desk or a folder, instead of the recipe's")
+        command.add_argument("--data", help="hub, hub:OWNER/NAME:CONFIG, desk, a folder or a file, "
+                                                 "instead of the recipe's")
         if name == "run":
             command.add_argument("--jobs", type=int, default=2, help="runs side by side, each its own process")
             command.add_argument("--report-to", default="none", help="trackio, tensorboard or wandb, through TRL")
+            command.add_argument("--where", default="local", choices=("local", "modal"),
+                                 help="this machine, or H100s on Modal (see `remote` for what follows)")
+            command.add_argument("--dry-run", action="store_true", help="print the plan and its price; start nothing")
+            command.add_argument("--gpu", default="H100", help="kinds for Modal, by preference, separated by commas")
+            command.add_argument("--budget", type=float, help="dollars; a dearer plan is refused (Modal)")
+            command.add_argument("--push-to-hub", metavar="OWNER/NAME", help="upload each adapter as "
+                                 "OWNER/NAME-ARM-seed-N, private, with a model card")
     return top
 
 
@@ -104,6 +114,17 @@ def _run(options) -> int:
     recipe = recipe_from(options.scale, options.changes)
     out = options.out or f"results/{options.scale}"
     arms, seeds = arm_names(options.arms), seeds_from(options.seeds)
+    if options.dry_run:
+        from .plan import plan, text
+
+        say(text(plan(recipe, arms, seeds, options.gpu.split(",")[0])))
+        return 0
+    if options.where == "modal":
+        from .remote import Limits, launch
+
+        launch(recipe, arms, seeds, out, Limits(gpu=tuple(options.gpu.split(","))), options.budget, say)
+        say(f"python -m talklib remote watch --out {out} follows them; this process may end")
+        return 0
     rows = status(recipe, arms, seeds, out)
     broken = [row for row in rows if row.state == "broken"]
     if broken:
@@ -113,9 +134,15 @@ def _run(options) -> int:
     if len(waiting) > 1 and options.jobs > 1:
         run_many(options.scale, [(row.arm, row.seed) for row in waiting], out, options.jobs, say, options.changes,
                  options.report_to)
-        return 0
-    for row in waiting:
-        run_arm(recipe, row.arm, row.seed, out, say=say, report_to=options.report_to)
+    else:
+        for row in waiting:
+            run_arm(recipe, row.arm, row.seed, out, say=say, report_to=options.report_to)
+    if options.push_to_hub:
+        from .modelcard import push
+
+        for row in rows:
+            if get_arm(row.arm).trained:
+                say(push(run_folder(out, row.arm, row.seed), options.push_to_hub))
     return 0
 
 

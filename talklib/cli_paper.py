@@ -39,7 +39,7 @@ def where_command(options: argparse.Namespace) -> int:
     from .numbers import where
     from .paper import all_numbers, sources
 
-    found = where(options.number, all_numbers(sources(root())))
+    found = where(options.number, all_numbers(sources(root()), root()))
     if not found:
         raise TalkError(f"no number of the paper reads {options.number!r}; paper/numbers.json lists them all")
     for key, number in found:

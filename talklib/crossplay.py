@@ -88,13 +88,20 @@ def with_adapter(base, run: str | Path):
     Raises TalkError where the run's folder holds none."""
     import copy
 
-    from peft import PeftModel
+    from peft import LoraConfig, PeftModel
 
     folder = Path(run) / "adapter"
     if not (folder / "adapter_model.safetensors").is_file():
         raise TalkError(f"{folder} holds no adapter_model.safetensors: adapters stay with the machine that trained "
                         "them; run the arm again to have it")
-    return PeftModel.from_pretrained(copy.deepcopy(base), str(folder))
+    try:  # these settings alone: peft would import whatever module the file names under megatron_core
+        told = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        settings = {name: told[name] for name in ("r", "lora_alpha", "target_modules")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TalkError(f"{folder / 'adapter_config.json'} is not what a run leaves there ({error!r}); run the arm "
+                        "again to have it") from error
+    config = LoraConfig(**settings, task_type="CAUSAL_LM", inference_mode=True)
+    return PeftModel.from_pretrained(copy.deepcopy(base), str(folder), config=config)
 
 
 def crossplay(scale: str, recipe: Recipe, results: str | Path, out: str | Path, jobs: int = 2, say: Say = print,

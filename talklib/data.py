@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from . import TalkError
-from .recipe import Recipe
+from .recipe import Columns, Recipe
 from .splitter import Problem, Task, split
 
 HUB = "openai/gsm8k"
@@ -21,16 +21,6 @@ OFFLINE = "Without a network, give a folder that holds train.jsonl and test.json
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT_SHARE = 0.2
 """Share of a single file's problems that are held out; a folder says so itself."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where a data set keeps what is needed. The defaults are GSM8K's."""
-
-    question: str = "question"
-    answer: str = "answer"
-    marker: str = "####"
-    """The gold is the answer's text after the last one of these; "" takes the whole answer, number or text."""
 
 
 GSM8K = Columns()
@@ -131,26 +121,39 @@ def load_folder(folder: str | Path, seed: int, columns: Columns = GSM8K) -> tupl
 
 def load_file(path: str | Path, seed: int, columns: Columns = GSM8K) -> tuple[list[Problem], list[Problem]]:
     """One file's problems, shuffled once and cut: the first `HELD_OUT_SHARE` of them are held out."""
-    rows = read_rows(path, columns)
+    return _cut(read_rows(path, columns), seed)
+
+
+def _cut(rows: list[Row], seed: int) -> tuple[list[Problem], list[Problem]]:
     order = np.random.default_rng(seed).permutation(len(rows)).tolist()
     cut = round(HELD_OUT_SHARE * len(rows))
     return tuple([Problem(f"{name}-{place}", rows[row].question, rows[row].gold) for place, row in enumerate(part)]
                  for name, part in (("train", order[cut:]), ("test", order[:cut])))
 
 
-def load_hub(seed: int) -> tuple[list[Problem], list[Problem]]:
-    """GSM8K from the hub at the pinned revision. TalkError names the offline way where it cannot be reached."""
+def load_hub(seed: int, name: str = "", columns: Columns = GSM8K) -> tuple[list[Problem], list[Problem]]:
+    """GSM8K at the pinned revision, or another data set of the hub, `OWNER/NAME` or `OWNER/NAME:CONFIG`.
+
+    One without a test split has the first `HELD_OUT_SHARE` of its shuffled train split held out. No script of a data
+    set is ever run. TalkError names the offline way where the hub cannot be reached."""
     import datasets
 
+    path, _, config = name.partition(":")
     try:
-        data = _cached()
+        data = _cached() if not name else None
         if data is None:
             _knock()
-            data = datasets.load_dataset(HUB, "main", revision=HUB_REVISION)
+            data = (datasets.load_dataset(path, config or None, trust_remote_code=False) if name
+                    else datasets.load_dataset(HUB, "main", revision=HUB_REVISION))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise TalkError(f"cannot load {HUB} from the hub ({type(error).__name__}). {OFFLINE}") from error
-    return tuple(shuffled([_row(record, f"{HUB} {name}, row {number}", GSM8K)
-                           for number, record in enumerate(data[name], 1)], name, seed) for name in ("train", "test"))
+        raise TalkError(f"cannot load {name or HUB} from the hub ({type(error).__name__}). {OFFLINE}") from error
+    if "train" not in data:
+        raise TalkError(f"{name} has no train split; it has {', '.join(data)}")
+    rows = {part: [_row(record, f"{name or HUB} {part}, row {number}", columns)
+                   for number, record in enumerate(data[part], 1)] for part in ("train", "test") if part in data}
+    if "test" not in rows:
+        return _cut(rows["train"], seed)
+    return shuffled(rows["train"], "train", seed), shuffled(rows["test"], "test", seed)
 
 
 def _cached() -> dict | None:
@@ -174,13 +177,13 @@ def _knock() -> None:
 
 def load_problems(source: str, seed: int, n_train: int, n_test: int,
                   columns: Columns = GSM8K) -> tuple[list[Problem], list[Problem]]:
-    """Train and held-out problems of `desk`, `hub`, a folder or a file, in shuffled order."""
+    """Train and held-out problems of `desk`, `hub`, `hub:OWNER/NAME:CONFIG`, a folder or a file, in shuffled order."""
     if source == "desk":
         from .desk import world
 
         return world.tasks(n_train, n_test, seed)
-    if source == "hub":
-        return load_hub(seed)
+    if source == "hub" or source.startswith("hub:"):
+        return load_hub(seed, source[4:], columns)
     return load_file(source, seed, columns) if Path(source).is_file() else load_folder(source, seed, columns)
 
 
@@ -231,7 +234,8 @@ def deal_tasks(source: str, seed: int, n_train: int, n_test: int, rule: str = "p
     return Dealt(take(clean, n_train, rule), held_out, {"train": train, "test": test}, dropped)
 
 
-def load_tasks(recipe: Recipe, columns: Columns = GSM8K) -> tuple[list[Task], list[Task]]:
+def load_tasks(recipe: Recipe) -> tuple[list[Task], list[Task]]:
     """The recipe's train and held-out tasks, decontaminated."""
-    dealt = deal_tasks(recipe.data, recipe.data_seed, recipe.n_train, recipe.n_test, recipe.split_rule, columns)
+    dealt = deal_tasks(recipe.data, recipe.data_seed, recipe.n_train, recipe.n_test, recipe.split_rule,
+                       recipe.columns)
     return dealt.train, dealt.test

@@ -14,7 +14,7 @@ from . import TalkError
 from .published import OURS, load
 from .recipe import ARMS, get_arm
 from .stats import Delta, Verdict, paired_delta, sample_std, verdict
-from .store import Run, load_runs, problem_scores
+from .store import Run, load_runs
 
 COUNTERS = ("sends", "uses", "agrees", "asks")
 _THEIRS = {"sends": "shared", "uses": "used", "agrees": "agree", "asks": "asked", "message_chars": "msg_chars"}
@@ -236,7 +236,7 @@ def _verdicts(by_arm: dict[str, list[Run]], std: float | None, evaluation: str) 
     for arm, against in COMPARISONS if std is not None else ():
         pairs = [[run for run in by_arm[name] if evaluation in run.evaluations] for name in (arm, against)]
         if all(pairs):
-            paired = paired_delta(*(problem_scores(runs[0], evaluation) for runs in pairs))
+            paired = paired_delta(*(runs[0].scores(evaluation) for runs in pairs))
             seeds = [[run.record["evaluations"][evaluation]["score"] for run in runs] for runs in pairs]
             found[arm, against] = verdict(paired, *seeds, std, len(by_arm["base"]))
     return found

@@ -2,8 +2,10 @@
 adds nothing to what it computes. Torch is imported inside, so that listing and planning runs stay light.
 """
 
+import errno
 import hashlib
 import os
+import pickle
 import platform
 import shutil
 import subprocess
@@ -14,14 +16,16 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from . import TalkError
+from . import TalkError, modelcard
 from .grading import grader_stamp
 from .recipe import ARMS, Arm, Recipe, get_arm
-from .store import Run, load_run, run_folder, save_run
+from .store import Run, load_run, mend, run_folder, save_run
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate", "numpy", "math-verify",
             "latex2sympy2-extended", "talklib")
 COMPLETE = "complete.json"
+KEPT = 2
+"""Checkpoints of a run that are kept. Dropped here, by number, and not by TRL, which would go by the clock."""
 Say = Callable[[str], None]
 
 
@@ -49,15 +53,31 @@ def run_arm(recipe: Recipe, arm: str | Arm, seed: int, out_dir: str | Path, *, p
         overrides: arguments of TRL's GRPOConfig (`report_to`, ...).
 
     Raises:
-        TalkError: unknown arm; a broken run in the folder; the same run already going on.
+        TalkError: unknown arm; a broken run in the folder; the same run already going on; a folder or disk that
+            takes no more.
     """
     arm = get_arm(arm) if isinstance(arm, str) else arm
     folder = run_folder(out_dir, arm.name, seed)
-    if status_of(recipe, arm.name, seed, out_dir).state == "done":
-        say(f"{arm.name}/seed-{seed}: done before, score {load_run(folder).score:.3f}")
+    work = folder.with_name(f".{folder.name}.work")
+    if _is_done(recipe, folder, say):  # a finished run can be had from a folder that cannot be written
+        if work.exists():  # killed between the last two steps
+            with _clear_errors(folder), _only_one(folder):
+                shutil.rmtree(work, ignore_errors=True)
         return load_run(folder)
-    with _only_one(folder):
+    with _clear_errors(folder), _only_one(folder):
+        mend(folder)
+        if _is_done(recipe, folder, say):  # by another process, a moment ago
+            return load_run(folder)
         return _run(recipe, arm, seed, folder, partners, say, report_every, overrides)
+
+
+def _is_done(recipe: Recipe, folder: Path, say: Say) -> bool:
+    found = _look(recipe, folder)
+    if found.state == "broken":
+        raise TalkError(found.note)
+    if found.state == "done":
+        say(f"{found.arm}/seed-{found.seed}: done before, {found.note}")
+    return found.state == "done"
 
 
 def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> Run:
@@ -78,6 +98,8 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
                         f"{window} tokens of {recipe.model}'s window; lower one of them")
     model.to("cuda" if torch.cuda.is_available() and not recipe.use_cpu else "cpu")
     work = folder.with_name(f".{folder.name}.work")
+    if work.is_symlink():
+        raise TalkError(f"{work} is a link; checkpoints are kept in their own folder alone: remove it")
     trained, history, hashes = model, [], {}
     twins = [MergedTwin(model), MergedTwin(model)] if recipe.merged_rollout else None
     if arm.trained:
@@ -90,7 +112,8 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
         if twins is not None:
             weights = twins[0].load(trained) if policy and arm.trained else twins[1].model
         return ModelSpeaker(weights, tokenizer, recipe.eval_sampling, recipe.max_prompt_tokens,
-                            recipe.generation_rows, adapter_off=twins is None and arm.trained and not policy)
+                            recipe.generation_rows, adapter_off=twins is None and arm.trained and not policy,
+                            decoding=recipe.decoding)
 
     policy, untrained = speaker(True), speaker(False)
     seatings = {"pair": {"A": policy, "B": policy}}
@@ -109,6 +132,7 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     if arm.trained:
         adapter = work / "adapter"
         trained.save_pretrained(adapter)
+        modelcard.write(adapter, record)
     save_run(folder, record, chats, adapter)
     shutil.rmtree(work, ignore_errors=True)
     return load_run(folder)
@@ -130,9 +154,9 @@ def _record(recipe: Recipe, arm: Arm, seed: int, evaluations: dict, history: lis
 
 
 def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, overrides):
-    from .trainers import ChatTrainer, ProgressCallback
+    from .trainers import ChatTrainer, MetricsFile, ProgressCallback
 
-    trainer = ChatTrainer(model, tokenizer, tasks, recipe, arm, seed, work, **overrides)
+    trainer = ChatTrainer(model, tokenizer, tasks, recipe, arm, seed, work, **overrides, save_total_limit=None)
     first = adapter_sha256(trainer.model)
 
     def report(step, steps, log):
@@ -142,16 +166,22 @@ def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, 
             say(f"{arm.name}/seed-{seed}: step {step}/{steps}  {shown}")
 
     trainer.add_callback(ProgressCallback(report))
+    trainer.add_callback(MetricsFile(metrics_file(work.parents[1], arm.name, seed)))
     trainer.add_callback(_sealer())
     found = last_checkpoint(work, recipe)
     if found is not None:
         say(f"{arm.name}/seed-{seed}: going on from {found.name}")
     _seal_recipe(work, recipe)
-    if found is not None and int(found.name.split("-")[1]) >= recipe.steps:
+    if found is not None and _step(found) >= recipe.steps:
         _restore(trainer, found)
     else:
         trainer.train(resume_from_checkpoint=str(found) if found else None)
     return trainer, {"first_sha256": first, "last_sha256": adapter_sha256(trainer.model)}
+
+
+def metrics_file(out_dir: str | Path, arm: str, seed: int) -> Path:
+    """OUT/metrics/ARM-seed-N.jsonl: a line a training step, written while it goes on."""
+    return Path(out_dir) / "metrics" / f"{arm}-seed-{seed}.jsonl"
 
 
 def _restore(trainer, checkpoint: Path) -> None:
@@ -176,6 +206,8 @@ def _sealer():
             from .store import to_json, write_atomic
 
             write_atomic(folder / COMPLETE, to_json({path.name: path.stat().st_size for path in files}))
+            for older in _by_number(folder.parent)[:-KEPT]:
+                shutil.rmtree(older, ignore_errors=True)
 
     return Sealer()
 
@@ -195,12 +227,49 @@ def last_checkpoint(work: Path, recipe: Recipe) -> Path | None:
         shutil.rmtree(work, ignore_errors=True)  # of another recipe: of no use, and TRL would mix the two
         return None
     whole = []
-    for folder in work.glob("checkpoint-*"):
+    for folder in _by_number(work):
         seal = folder / COMPLETE
         if seal.is_file() and all((folder / name).is_file() and (folder / name).stat().st_size == size
                                   for name, size in json.loads(seal.read_text()).items()):
             whole.append(folder)
-    return max(whole, key=lambda path: int(path.name.split("-")[1]), default=None)
+    return whole[-1] if whole else None
+
+
+def _by_number(work: Path) -> list[Path]:
+    """Checkpoint folders by step, never by date: a clock may have been set back between two of them."""
+    return sorted((path for path in work.glob("checkpoint-*") if path.name[11:].isdecimal()), key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name[11:])
+
+
+TAKES_NO_MORE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
+                 errno.EEXIST, errno.ELOOP}
+_WRITE_FAILED = ("iostream error", "PytorchStreamWriter", "inline_container", "os error")
+"""How torch and safetensors word a write that failed; neither raises OSError for it."""
+
+
+@contextmanager
+def _clear_errors(folder: Path):
+    """A full or read-only disk, and a checkpoint that holds more than weights, as a TalkError that says what to do."""
+    goes_on = "then give the same command again: it goes on from the last whole checkpoint"
+    try:
+        yield
+    except pickle.UnpicklingError as error:
+        work = folder.with_name(f".{folder.name}.work")
+        raise TalkError(f"a checkpoint in {work} is damaged or holds code, which is never run; remove that folder and "
+                        "run the arm again") from error
+    except OSError as error:
+        if error.errno not in TAKES_NO_MORE:
+            raise
+        raise TalkError(f"{folder} cannot be written ({error.strerror}: {error.filename or folder.parent}); "
+                        f"make room there or choose another folder with --out, {goes_on}") from error
+    except Exception as error:
+        if not any(sign in str(error) for sign in _WRITE_FAILED):
+            raise
+        raise TalkError(f"{folder} cannot be written ({str(error).splitlines()[0]}); make room there or choose another "
+                        f"folder with --out, {goes_on}") from error
 
 
 @contextmanager
@@ -209,7 +278,8 @@ def _only_one(folder: Path):
     import fcntl
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f".{folder.name}.lock"), "w") as file:
+    lock = folder.with_name(f".{folder.name}.lock")
+    with os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644), "r+") as file:  # never through a link
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -219,7 +289,11 @@ def _only_one(folder: Path):
 
 def status_of(recipe: Recipe, arm: str, seed: int, out_dir: str | Path) -> Status:
     """Whether this run is done, stale, missing, in part, or broken (with what is wrong with it)."""
-    folder = run_folder(out_dir, get_arm(arm).name, seed)
+    return _look(recipe, run_folder(out_dir, get_arm(arm).name, seed))
+
+
+def _look(recipe: Recipe, folder: Path) -> Status:
+    arm, seed = folder.parent.name, int(folder.name[5:])
     if not folder.exists():
         part = any(folder.with_name(f".{folder.name}.work").glob("checkpoint-*"))
         return Status(arm, seed, "part" if part else "missing")
@@ -275,7 +349,11 @@ def hardware(recipe: Recipe) -> dict:
 
 
 def git_state() -> dict:
-    """Commit of the code that ran and whether the working tree was changed; nulls outside a checkout."""
+    """Commit of the code that ran and whether the working tree was changed; nulls outside a checkout.
+
+    A container has no checkout: there the commit is the one that its image was built from."""
+    if os.environ.get("TALKLIB_COMMIT"):
+        return {"commit": os.environ["TALKLIB_COMMIT"], "dirty": None}
     root = Path(__file__).resolve().parent
 
     def git(*words):

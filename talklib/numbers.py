@@ -60,6 +60,7 @@ def collect(evidence: Iterable[Evidence]) -> dict[str, Number]:
             found |= {f"{source.name}.{name}.{key}": number for key, number in
                       {**_scores(arm), **_counters(arm), **_partners(arm), **_costs(arm)}.items()}
             found |= {f"{source.name}.{name}.{key}": number for key, number in _curves(source, name).items()}
+            found |= {f"{source.name}.{name}.{key}": number for key, number in _kept(source, arm).items()}
         for prefix, verdicts in (("", source.verdicts), ("partner.", source.partner_verdicts)):
             for (a, b), verdict in verdicts.items():
                 found |= {f"{source.name}.{prefix}{a}-{b}.{key}": number
@@ -129,6 +130,16 @@ def _partners(arm: ArmEvidence) -> dict[str, Number]:
     if arm.as_b:
         found |= _over(arm.as_b, [s.replace("as_a", "as_b") for s in arm.partner_sources], "as_b.")
     return found
+
+
+def _kept(source: Evidence, arm: ArmEvidence) -> dict[str, Number]:
+    """Share of a pair's gain over the untrained pair that is left with an untrained B; means over seeds."""
+    base = source.arms.get("base")
+    if not arm.new_partner or base is None or arm.mean <= base.mean:
+        return {}
+    value = (fmean(arm.new_partner) - base.mean) / (arm.mean - base.mean)
+    where = (*arm.partner_sources, *arm.sources, *base.sources)
+    return {"partner.kept": Number(value, points(value, 0), "percent", where, "gain with it over gain of the pair")}
 
 
 def _costs(arm: ArmEvidence) -> dict[str, Number]:

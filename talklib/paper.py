@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jinja2
 
-from . import TalkError, claims, figures, reader, tables
+from . import TalkError, claims, figures, reader, stattables, tables
 from .captions import ORGANISM
 from .charts import DRAW
 from .evidence import Evidence, from_post, from_runs
@@ -33,7 +33,7 @@ def build(root: str | Path, chats: bool = True) -> list[str]:
     """Rebuilds all of it; returns a line a part. `chats=False` leaves paper/chats.html as it is."""
     root = Path(root)
     evidence = sources(root)
-    numbers = all_numbers(evidence)
+    numbers = all_numbers(evidence, root)
     drawn, found = figures.write(root, evidence, numbers), all_tables(evidence, root)
     tables.write(root, found)
     prune(root / "figures", {*drawn, *(f"table-{name}" for name in found), "captions"})
@@ -60,8 +60,8 @@ def prune(folder: Path, written: set[str]) -> None:
             path.unlink()
 
 
-def all_numbers(evidence: Sequence[Evidence]) -> dict[str, Number]:
-    """`numbers.collect`, and what the claims looked at."""
+def all_numbers(evidence: Sequence[Evidence], root: str | Path = ".") -> dict[str, Number]:
+    """`numbers.collect`, what the claims looked at, and the simulations under `root`."""
     found = collect(evidence)
     for key, answers in claims.check(evidence).items():
         for name, answer in answers.items():
@@ -69,11 +69,29 @@ def all_numbers(evidence: Sequence[Evidence]) -> dict[str, Number]:
                      "paper/published/talk_methods.json: arms") if name == "post" else (
                 "talklib/claims.py: " + key, f"results/{name}: runs")
             found[f"claim.{key}.{name}"] = Number(answer.verdict, answer.numbers, "claim", where, "asked of")
+    found |= _simulated(root)
     for name, counts in claims.tally(evidence).items():
         for verdict, count in counts.items():
             key = f"claims.{name}.{re.sub(r'[^a-z]+', '_', verdict)}"
             found[key] = Number(count, str(count), "count", ("figures/table-claims.csv: rows",), "count")
     return found
+
+
+def _simulated(root: str | Path) -> dict[str, Number]:
+    """False alarms of three rules where both arms spread as the post's GRPO does."""
+    found = stattables.simulations(root)
+    if found is None:
+        return {}
+    numbers = {"simulation.nominal": Number(found["nominal"], f"{100 * found['nominal']:.0f}", "of 100",
+                                            (f"{stattables.SIMULATIONS}: nominal",))}
+    names = {"problem bootstrap, first seed": "first_seed", "the post's rule": "post_rule",
+             "Welch's t over seeds": "welch"}
+    for i, rate in enumerate(found["false_alarms"]):
+        if rate["world"] == "both arms as GRPO" and rate["rule"] in names:
+            numbers[f"simulation.{names[rate['rule']]}.{rate['seeds']}"] = Number(
+                rate["rate"], f"{100 * rate['rate']:.0f}", "of 100",
+                (f"{stattables.SIMULATIONS}: false_alarms[{i}].rate",))
+    return numbers
 
 
 @dataclass
@@ -185,7 +203,7 @@ def render(root: Path, evidence: Sequence[Evidence], numbers: dict[str, Number],
         n=text.n, has=text.has, figure=text.figure, table=text.table, sources=text.sources, arms=ARMS,
         organism=ORGANISM, differences=claims.disagreements(evidence),
         holds=lambda key, source: numbers[f"claim.{key}.{source}"].value in (claims.HOLDS, claims.REMARK),
-        missing={source.name: source.missing for source in evidence})
+        value=lambda key: numbers[key].value, missing={source.name: source.missing for source in evidence})
 
 
 def page(root: Path, text: str) -> str:

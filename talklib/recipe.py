@@ -41,6 +41,16 @@ DESK_PROMPTS = Prompts(
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Where a data set keeps what is needed. The defaults are GSM8K's."""
+
+    question: str = "question"
+    answer: str = "answer"
+    marker: str = "####"
+    """The gold is the answer's text after the last one of these; "" takes the whole answer, number or text."""
+
+
+@dataclass(frozen=True)
 class Sampling:
     """Every sampling field, named, so that no library default or model file can step in."""
 
@@ -100,8 +110,11 @@ class Recipe:
     """A hub id, a folder, or `desk` for the model that ships with the package."""
     model_revision: str | None
     data: str
-    """`hub`, a folder with train.jsonl and test.jsonl, or `desk` for the desk world's problems."""
+    """`hub` (GSM8K), `hub:OWNER/NAME:CONFIG`, a folder with train.jsonl and test.jsonl (or .parquet), a file, or `desk`
+    for the desk world's problems."""
     prompts: Prompts
+    columns: Columns = Columns()
+    """Where `data` keeps its questions and answers."""
     split_rule: str = "post"
     data_seed: int = 0
     n_train: int = 1024
@@ -140,6 +153,9 @@ class Recipe:
     """Generate with the adapter folded into a copy of the weights: faster on a CPU; in bf16 it would round."""
     generation_rows: int = 256
     """Most messages generated side by side."""
+    decoding: str = "dynamic"
+    """`dynamic` lets finished rows leave the batch; `static` keeps every shape fixed, so that on CUDA a token step is
+    compiled into one graph. The same tokens either way; `python -m bench.decoding` says which is faster on a GPU."""
     logit_chunk: int = 1024
     """Written tokens whose logits are held at a time while training; 0 holds a whole micro-batch's. With a vocabulary
     of 151,936 the logits of one row of 384 tokens are 0.2 GiB in float32, and training keeps several such copies."""
@@ -164,20 +180,45 @@ class Recipe:
         )
         return replace(recipe, **changes)
 
+    @staticmethod
+    def small(**changes) -> "Recipe":
+        """For a 16 GB GPU such as a T4: Qwen2.5-0.5B-Instruct, one chat a micro-batch, shorter messages.
+
+        float32, because a T4 has no bfloat16 and TRL's mixing in float16 is not used here; slower, and it fits."""
+        recipe = Recipe.paper(scale="small", model="Qwen/Qwen2.5-0.5B-Instruct", model_revision=None, dtype="float32",
+                              protocol=Protocol(message_tokens=96, last_tokens=256), micro_batches=32, n_test=100,
+                              max_prompt_tokens=640, logit_chunk=256, generation_rows=32)
+        return replace(recipe, **changes)
+
+    @staticmethod
+    def from_dict(settings: dict) -> "Recipe":
+        """The recipe that `as_dict` wrote. TalkError names settings that this version does not know."""
+        parts = {"prompts": Prompts, "columns": Columns, "protocol": Protocol, "train_sampling": Sampling,
+                 "eval_sampling": Sampling}
+        try:
+            return Recipe(**{name: parts[name](**value) if name in parts else tuple(value) if isinstance(value, list)
+                             else value for name, value in settings.items()})
+        except TypeError as error:
+            raise TalkError(f"these settings are not a recipe of this version: {error}") from error
+
     def as_dict(self) -> dict:
         """Plain JSON types, for run files."""
         return json.loads(json.dumps(asdict(self)))
 
     def digest(self) -> str:
         """Changes whenever a setting that could change the result changes."""
-        settings = {k: v for k, v in self.as_dict().items() if k not in UNSEEN}
+        settings = {name: value for name, value in self.as_dict().items()
+                    if name not in UNSEEN and not (name in LATER and getattr(self, name) == LATER[name])}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-UNSEEN = ("generation_rows", "logit_chunk", "checkpoint_every")
+UNSEEN = ("generation_rows", "decoding", "logit_chunk", "checkpoint_every")
 """Settings of speed and memory, left out of a recipe's digest."""
 
-SCALES = {"desk": Recipe.desk, "paper": Recipe.paper}
+LATER = {"columns": Columns()}
+"""Settings that came after the first stored runs, left out while they have the value that those runs had."""
+
+SCALES = {"desk": Recipe.desk, "paper": Recipe.paper, "small": Recipe.small}
 
 
 def get_recipe(scale: str, **changes) -> Recipe:

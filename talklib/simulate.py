@@ -13,7 +13,7 @@ import numpy as np
 from . import stats
 from .credit import RULES, Rule
 from .power import World, rates, world_of, worlds
-from .store import load_runs, problem_scores, to_json, write_atomic
+from .store import load_runs, to_json, write_atomic
 
 FORMAT = 1
 SOLVE_RATES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9)
@@ -60,7 +60,7 @@ def balance(rule: Rule, solve_rate: float, size: int = 4, sims: int = 20_000, se
 def run_worlds(results: str | Path) -> dict[str, World]:
     """The world of our own runs: Reinforce-Ada and GRPO as they spread there; empty without two seeds of both."""
     runs = load_runs(results)
-    arms = {arm: {run.seed: problem_scores(run) for run in runs if run.arm == arm} for arm in ("reinforce_ada", "grpo")}
+    arms = {arm: {run.seed: run.scores() for run in runs if run.arm == arm} for arm in ("reinforce_ada", "grpo")}
     base = [run.score for run in runs if run.arm == "base"]
     seeds = sorted(set(arms["reinforce_ada"]) & set(arms["grpo"]))
     if len(seeds) < 2 or len(base) < 2:

@@ -9,6 +9,7 @@ back end that yields the same logits yields the same tokens.
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
+    StaticCache,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -131,6 +133,43 @@ def generate(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds
     return done, nats
 
 
+@torch.no_grad()
+def generate_static(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds: Sequence[int],
+                    sampling: Sampling, end_ids: Sequence[int], pad: int,
+                    forward=None) -> tuple[list[list[int]], float]:
+    """As `generate`, with a cache and inputs of fixed shape: every row stays until all have ended.
+
+    `forward` may be a compiled `model`, which takes the token steps; prompts are read by the model as it is."""
+    device, forward = model.device, forward or model
+    ids, mask = (t.to(device) for t in left_pad(prompts, pad))
+    width, longest = ids.shape[1], max(caps)
+    draws, stack = uniforms(seeds, longest), warpers(sampling)
+    cache = StaticCache(config=model.config, max_batch_size=len(prompts), max_cache_len=width + longest, device=device,
+                        dtype=model.dtype)
+    positions = (mask.cumsum(-1) - 1).clamp_min(0)
+    logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
+                   cache_position=torch.arange(width, device=device), logits_to_keep=1).logits[:, -1]
+    room = torch.cat([mask, mask.new_zeros(len(prompts), longest)], 1)  # (B, width + longest): what may be looked at
+    lengths, seen, nats = mask.sum(-1, keepdim=True), ids, 0.0
+    done: list[list[int]] = [[] for _ in prompts]
+    limit, ends, alive = torch.tensor(caps), torch.tensor(sorted(end_ids)), torch.ones(len(prompts), dtype=torch.bool)
+    for now in range(longest):
+        token, logps = pick(stack(seen, logits.float()), draws[:, now])
+        on_cpu = token.cpu()
+        nats -= float(logps.cpu()[alive].sum())
+        for row in alive.nonzero()[:, 0].tolist():
+            done[row].append(int(on_cpu[row]))
+        alive &= ~torch.isin(on_cpu, ends) & (limit > now + 1)
+        if not alive.any():
+            break
+        room[:, width + now] = 1
+        seen = torch.cat([seen, token[:, None]], 1) if sampling.repetition_penalty != 1.0 else seen
+        logits = forward(input_ids=token[:, None], attention_mask=step_mask(model, room), position_ids=lengths + now,
+                         past_key_values=cache, use_cache=True,
+                         cache_position=torch.tensor([width + now], device=device)).logits[:, -1]
+    return done, nats
+
+
 def step_mask(model, mask: torch.Tensor) -> torch.Tensor:
     """The mask (B, L) of one new token a row, in the shape (B, 1, 1, L) that attention adds to its scores.
 
@@ -184,6 +223,7 @@ class ModelSpeaker:
     """Most messages side by side."""
     trained: bool = False
     adapter_off: bool = False
+    decoding: str = "dynamic"
     tokens_generated: int = field(default=0, init=False)
     nats: float = field(default=0.0, init=False)
     """Sum of the sampled tokens' -log p: divided by their number, an estimate of the policy's entropy."""
@@ -222,10 +262,21 @@ class ModelSpeaker:
         self.model.eval()
         try:
             with off:
-                return generate(self.model, prompts, [r.max_new_tokens for r in requests],
-                                [r.seed for r in requests], self.sampling, self.end_ids, self.tokenizer.pad_token_id)
+                return self._decode()(self.model, prompts, [r.max_new_tokens for r in requests],
+                                      [r.seed for r in requests], self.sampling, self.end_ids,
+                                      self.tokenizer.pad_token_id)
         finally:
             self.model.train(was_training)
+
+    def _decode(self):
+        """`generate`, or `generate_static` with, on CUDA, a token step that is compiled once a model."""
+        if self.decoding == "dynamic":
+            return generate
+        if self.decoding != "static":
+            raise TalkError(f"Recipe.decoding is {self.decoding!r}; it must be dynamic or static")
+        if self.model.device.type == "cuda" and not hasattr(self.model, "_token_step"):
+            self.model._token_step = torch.compile(self.model.forward, mode="reduce-overhead", dynamic=False)
+        return partial(generate_static, forward=getattr(self.model, "_token_step", None))
 
     @property
     def end_ids(self) -> list[int]:

@@ -17,7 +17,6 @@ from .numbers import points, signed
 from .readings import settlings
 from .recipe import ARMS
 from .runcharts import WINDOW, amount
-from .store import problem_scores
 
 Row = dict[str, str]
 
@@ -35,7 +34,7 @@ def seeds(evidence: Evidence) -> list[Row]:
             continue
         t = stats.seed_interval(arm.scores)
         crossed = "-"
-        runs = [problem_scores(run) for run in evidence.runs if run.arm == name]
+        runs = [run.scores() for run in evidence.runs if run.arm == name]
         if len(runs) > 1:
             found = stats.crossed_bootstrap(stats.score_matrix(runs)[0])
             crossed = between(found.low, found.high)

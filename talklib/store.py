@@ -3,11 +3,15 @@
 A run is written under a temporary name, flushed, and renamed, so a reader sees a whole run or none. `run.json`
 carries the checksum of its chats: a truncated or edited file is refused by name. It also says which grader
 judged the chats; where that is not today's grader, chats are graded again when they are read.
+
+A results folder may come from a stranger: it is read as JSON and parquet alone, names cannot lead out of it, and
+links in it are refused.
 """
 
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,8 +42,11 @@ SCHEMA = pa.schema([
 
 
 def run_folder(results: str | Path, arm: str, seed: int) -> Path:
-    """results/ARM/seed-N."""
-    return Path(results) / arm / f"seed-{int(seed)}"
+    """results/ARM/seed-N. TalkError for a name or a number that would lead elsewhere."""
+    if not re.fullmatch(r"[A-Za-z0-9_]+", arm) or type(seed) is not int or seed < 0:
+        raise TalkError(f"arm {arm!r}, seed {seed!r}: an arm's name is letters, digits and _, a seed a whole number "
+                        "from 0 on")
+    return Path(results) / arm / f"seed-{seed}"
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
@@ -47,8 +54,9 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:  # x: never through a link that somebody left under this name
             file.write(data.encode() if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
@@ -130,6 +138,16 @@ def _swap(new: Path, folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def mend(folder: Path) -> None:
+    """Clears away what a process that was killed while writing this run left behind. An older run that had been moved
+    aside and not yet replaced is put back. Only for whoever holds the run's lock."""
+    for aside in sorted(folder.parent.glob(f".{folder.name}.old-*")):
+        if not folder.exists():
+            os.rename(aside, folder)
+    for left in (*folder.parent.glob(f".{folder.name}.tmp-*"), *folder.parent.glob(f".{folder.name}.old-*")):
+        left.unlink() if left.is_symlink() else shutil.rmtree(left, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class Run:
     """One stored run. `record` is run.json; chats are read when asked for."""
@@ -168,6 +186,17 @@ class Run:
         chats = chats_of(row for row in self._rows if row["evaluation"] == evaluation)
         return chats if self.record["grader"] == grader_stamp() else grade_chats(chats)
 
+    def scores(self, evaluation: str = "pair") -> dict[str, float]:
+        """Problem id -> mean of its answers' outcomes, by today's grader."""
+        if self.record["grader"] == grader_stamp():
+            pairs = [(row["problem_id"], row["reward"]) for row in self._rows if row["evaluation"] == evaluation]
+        else:
+            pairs = [(chat.problem_id, chat.reward) for chat in self.chats(evaluation)]
+        rewards: dict[str, list[float]] = {}
+        for problem, reward in pairs:
+            rewards.setdefault(problem, []).append(reward)
+        return {problem: fmean(values) for problem, values in rewards.items()}
+
     @property
     def evaluations(self) -> list[str]:
         return list(self.record["evaluations"])
@@ -184,6 +213,9 @@ def load_run(folder: str | Path) -> Run:
     folder = Path(folder)
     path = folder / "run.json"
     remedy = "remove the folder and run the arm again"
+    for part in (folder.parent, folder, path, folder / "chats.parquet", folder / "adapter"):
+        if part.is_symlink():
+            raise TalkError(f"{part} is a link; a run is read from its own folder alone, so put its files there")
     if not path.is_file():
         raise TalkError(f"{folder} holds no run.json: not a run, or half a copy of one; {remedy}")
     try:
@@ -195,6 +227,9 @@ def load_run(folder: str | Path) -> Run:
         raise TalkError(f"{path} lacks {', '.join(missing)}: written by something else or an older version; {remedy}")
     if record["format"] != FORMAT:
         raise TalkError(f"{path} has format {record['format']}, this version reads format {FORMAT}; {remedy}")
+    arm, seed = record["arm"], record["seed"]
+    if (arm, seed) != (folder.absolute().parent.name, _seed_of(folder)):
+        raise TalkError(f"{path} says arm {arm!r}, seed {seed!r}, which is not its folder; put it where it belongs")
     if not (folder / "chats.parquet").is_file():
         raise TalkError(f"{folder} holds no chats.parquet; {remedy}")
     return Run(folder, record)
@@ -203,18 +238,16 @@ def load_run(folder: str | Path) -> Run:
 def run_folders(results: str | Path) -> list[Path]:
     """Folders that are named like runs, arms in their order, then by seed. Hidden and foreign names are left out."""
     order = list(ARMS)
-    found = [path for arm in order for path in (Path(results) / arm).glob("seed-*") if path.name[5:].isdigit()]
-    return sorted(found, key=lambda path: (order.index(path.parent.name), int(path.name[5:])))
+    found = [path for arm in order for path in (Path(results) / arm).glob("seed-*") if _seed_of(path) is not None]
+    return sorted(found, key=lambda path: (order.index(path.parent.name), _seed_of(path)))
+
+
+def _seed_of(folder: Path) -> int | None:
+    """17 of a folder named seed-17; None for another name, seed-017 included."""
+    found = re.fullmatch(r"seed-(0|[1-9]\d*)", folder.absolute().name, re.ASCII)
+    return int(found[1]) if found else None
 
 
 def load_runs(results: str | Path) -> list[Run]:
     """All runs under a results folder (none where there is no such folder)."""
     return [load_run(folder) for folder in run_folders(results)]
-
-
-def problem_scores(run: Run, evaluation: str = "pair") -> dict[str, float]:
-    """Problem id -> mean of its answers' outcomes."""
-    rewards: dict[str, list[float]] = {}
-    for chat in run.chats(evaluation):
-        rewards.setdefault(chat.problem_id, []).append(chat.reward)
-    return {problem: fmean(values) for problem, values in rewards.items()}

@@ -6,6 +6,7 @@ and `_compute_loss` is TRL's clipped surrogate with each row's divisor fixed bef
 Left out, because the post does not use them: the KL term, division by the spread, reward models.
 """
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -134,7 +135,8 @@ class ChatTrainer(GRPOTrainer):
     def speakers(self) -> tuple[ModelSpeaker, ModelSpeaker]:
         """The policy as it stands, and the untrained model."""
         common = dict(tokenizer=self.processing_class, sampling=self.recipe.train_sampling,
-                      max_prompt_tokens=self.recipe.max_prompt_tokens, rows=self.recipe.generation_rows)
+                      max_prompt_tokens=self.recipe.max_prompt_tokens, rows=self.recipe.generation_rows,
+                      decoding=self.recipe.decoding)
         model = self.accelerator.unwrap_model(self.model)
         if self._twins is None:
             return ModelSpeaker(model, trained=True, **common), ModelSpeaker(model, adapter_off=True, **common)
@@ -257,6 +259,25 @@ def adapter_distance(peft_model) -> float:
                 moved += float(((b.T @ b) * (a @ a.T)).sum()) * module.scaling[adapter] ** 2
             base += float(module.get_base_layer().weight.float().pow(2).sum())
     return (max(moved, 0.0) / base) ** 0.5 if base else 0.0
+
+
+class MetricsFile(TrainerCallback):
+    """Streams each step's log to a JSON-lines file, for `tail -f` and plotting while a run goes on.
+
+    A resumed run writes the steps before its checkpoint again, so that the file holds each step once."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    def on_train_begin(self, args, state, control, **_):
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in state.log_history if "reward" in entry)
+
+    def on_log(self, args, state, control, logs=None, **_):
+        if logs and "reward" in logs:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps({**logs, "step": state.global_step}) + "\n")
 
 
 class ProgressCallback(TrainerCallback):

@@ -47,7 +47,7 @@ def test_notebooks_are_clean(name):
 
 def test_unknown_notebook_parameters_are_seen():
     known = papermill.inspect_notebook(str(ROOT / "notebooks" / "03_train.ipynb"))
-    assert {"scale", "live", "seeds", "live_dir"} == set(known)
+    assert {"scale", "live", "seeds", "live_dir", "where", "budget"} == set(known)
 
 
 def test_a_parameter_that_no_notebook_has_is_refused():

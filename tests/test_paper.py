@@ -30,7 +30,7 @@ def sources():
 
 @pytest.fixture(scope="module")
 def found(sources):
-    return paper.all_numbers(sources)
+    return paper.all_numbers(sources, ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_where_finds_what_stands_behind_a_number():
 
 
 def test_the_text_is_the_template_filled_in(sources, found):
-    rows = paper.all_tables(sources)
+    rows = paper.all_tables(sources, ROOT)
     assert paper.render(ROOT, sources, found, rows) == (ROOT / "paper" / "post.md").read_text()
 
 
@@ -214,7 +214,7 @@ def test_references_are_cited_and_there():
 
 
 def test_tables_say_the_same_in_three_formats(sources):
-    for name, rows in paper.all_tables(sources).items():
+    for name, rows in paper.all_tables(sources, ROOT).items():
         stem = ROOT / "figures" / f"table-{name}"
         assert list(csv.DictReader(io.StringIO(stem.with_suffix(".csv").read_text()))) == rows
         lines = stem.with_suffix(".md").read_text().splitlines()

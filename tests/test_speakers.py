@@ -10,6 +10,7 @@ from talklib.speakers import (
     MergedTwin,
     ModelSpeaker,
     generate,
+    generate_static,
     left_pad,
     pick,
     uniforms,
@@ -43,6 +44,27 @@ def test_equal_to_generate_token_for_token(model, tokenizer, sampling):
     ours, nats = generate(model, prompts, [24] * 12, seeds, sampling, ends, tokenizer.pad_token_id)
     assert ours == by_library(model, prompts, 24, seeds, sampling, ends, tokenizer.pad_token_id)
     assert len({len(row) for row in ours}) > 2 and nats > 0
+
+
+@pytest.mark.parametrize("sampling", [
+    Sampling(temperature=0.9), Sampling(temperature=1.3, top_k=20, repetition_penalty=1.1)])
+def test_fixed_shapes_give_the_same_tokens(model, tokenizer, sampling):
+    prompts, seeds = [[5, 6, 7], [9, 10, 11, 12, 13, 14], [3]] * 4, list(range(100, 112))
+    ends, caps = [tokenizer.eos_token_id, 40, 41, 42], [24] * 6 + [7] * 6
+    moving = generate(model, prompts, caps, seeds, sampling, ends, tokenizer.pad_token_id)
+    fixed = generate_static(model, prompts, caps, seeds, sampling, ends, tokenizer.pad_token_id)
+    assert fixed[0] == moving[0] and fixed[1] == pytest.approx(moving[1], rel=1e-4)
+    assert len({len(row) for row in fixed[0]}) > 2
+
+
+def test_decoding_is_a_setting(model, tokenizer):
+    recipe, tasks = tiny_recipe(), make_tasks()
+    chats = [play(tasks, dict.fromkeys("AB", ModelSpeaker(model, tokenizer, Sampling(), 600, decoding=decoding)),
+                  recipe.protocol, recipe.prompts, ("x",)) for decoding in ("dynamic", "static")]
+    assert chats[0] == chats[1]
+    with pytest.raises(TalkError, match="must be dynamic or static"):
+        play(tasks, dict.fromkeys("AB", ModelSpeaker(model, tokenizer, Sampling(), 600, decoding="fast")),
+             recipe.protocol, recipe.prompts, ("x",))
 
 
 def test_a_message_does_not_depend_on_its_batch(model, tokenizer):
