@@ -12,6 +12,7 @@ artifact: .venv/ready
 	$(PY) -m talklib artifact
 
 test: .venv/ready
+	$(PY) -m ruff check --quiet .
 	$(PY) -m pytest -q -n 2 --dist loadfile
 
 figures: .venv/ready

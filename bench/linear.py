@@ -91,13 +91,15 @@ def draw(rows: list[dict]):
     time_axes.plot(chats, [last * n for n in chats], color=PALE, linewidth=5, solid_capstyle="butt")
     time_axes.plot(chats, [row["cpu_seconds"] for row in rows], "o-", color=COLOURS["grpo"], markersize=4)
     time_axes.set(xscale="log", yscale="log", xlabel="chats in a batch", ylabel="seconds")
+    time_axes.set_yticks([1, 10, 100], ["1", "10", "100"])
     memory_axes.plot(chats, [row["peak_mib"] for row in rows], "o-", color=COLOURS["raft"], markersize=4)
     memory_axes.set(xscale="log", xlabel="chats in a batch", ylabel="peak memory, MiB", ylim=(0, None))
     for part in (time_axes, memory_axes):
         part.set_xticks(chats[::2], [f"{n:,}" for n in chats[::2]], color=INK)
         part.minorticks_off()
         part.grid(axis="y", color=PALE, linewidth=0.5)
-    memory_axes.text(chats[0], rows[0]["start_mib"] / 2, "most of it torch itself", size=8, color=QUIET)
+    start = rows[0]["start_mib"]
+    memory_axes.text(chats[0], start / 2, f"{start:.0f} MiB before the first chat", size=8, color=QUIET)
     return figure
 
 

@@ -26,6 +26,13 @@ NEEDED = ("torch", "numpy", "pandas", "pyarrow", "scipy", "matplotlib", "seaborn
           "latex2sympy2_extended", "pytest", "pytest-timeout", "hypothesis")
 TESTS = ("test_speakers", "test_trainers", "test_trajectory", "test_runs", "test_chat", "test_credit")
 SHOWN = ("transformers", "trl", "peft", "accelerate", "torch")
+NOTES = """\
+What TRL 1 and transformers 5 do otherwise (read in TRL 1.16.0 and transformers 5.24.0): `GRPOConfig` has no
+`max_prompt_length`; `_get_per_token_logps` is called `_get_per_token_logps_and_entropies`; `_step` is counted in
+`training_step`, so that counting it in `_prepare_inputs` too skips micro-batches; the loss is divided by the
+micro-batches inside `_compute_loss`; `generate` has no `use_model_defaults`; and the tokenizer of any Qwen2 model is
+loaded as transformers' own Qwen2Tokenizer, which cuts the desk world's words into letters, so that desk runs made
+with it would be other runs."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ def table(found: list[Found]) -> str:
     for row in found:
         if row.tests:
             lines += ["", f"Failed with {row.name}:", "", *(f"- `{test}`" for test in row.tests[:40])]
-    return "\n".join([*lines, "", f"Tests: {', '.join(TESTS)}, without the slow ones."]) + "\n"
+    return "\n".join([*lines, "", f"Tests: {', '.join(TESTS)}, without the slow ones.", "", NOTES]) + "\n"
 
 
 def main() -> None:

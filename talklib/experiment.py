@@ -41,7 +41,8 @@ class Status:
 
 
 def run_arm(recipe: Recipe, arm: str | Arm, seed: int, out_dir: str | Path, *, partners: bool = True,
-            say: Say = print, report_every: int = 10, **overrides) -> Run:
+            say: Say = print, report_every: int = 10, after_checkpoint: Callable[[], None] | None = None,
+            **overrides) -> Run:
     """Trains (unless the arm is untrained) and evaluates one arm with one seed; writes the run; returns it.
 
     A finished run of the same recipe is returned as it is. A run that was interrupted goes on from its last
@@ -50,6 +51,7 @@ def run_arm(recipe: Recipe, arm: str | Arm, seed: int, out_dir: str | Path, *, p
     Args:
         out_dir: results folder; the run lands in out_dir/ARM/seed-N.
         partners: also play a trained copy with the untrained model, in either seat.
+        after_checkpoint: called once a checkpoint is whole on disk.
         overrides: arguments of TRL's GRPOConfig (`report_to`, ...).
 
     Raises:
@@ -68,7 +70,7 @@ def run_arm(recipe: Recipe, arm: str | Arm, seed: int, out_dir: str | Path, *, p
         mend(folder)
         if _is_done(recipe, folder, say):  # by another process, a moment ago
             return load_run(folder)
-        return _run(recipe, arm, seed, folder, partners, say, report_every, overrides)
+        return _run(recipe, arm, seed, folder, partners, say, report_every, after_checkpoint, overrides)
 
 
 def _is_done(recipe: Recipe, folder: Path, say: Say) -> bool:
@@ -80,7 +82,7 @@ def _is_done(recipe: Recipe, folder: Path, say: Say) -> bool:
     return found.state == "done"
 
 
-def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> Run:
+def _run(recipe, arm, seed, folder, partners, say, report_every, after, overrides) -> Run:
     import torch
 
     from .data import load_tasks
@@ -103,7 +105,8 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     trained, history, hashes = model, [], {}
     twins = [MergedTwin(model), MergedTwin(model)] if recipe.merged_rollout else None
     if arm.trained:
-        trainer, hashes = _train(recipe, arm, seed, work, model, tokenizer, train, say, report_every, overrides)
+        trainer, hashes = _train(recipe, arm, seed, work, model, tokenizer, train, say, report_every, after,
+                                 overrides)
         trained, history = trainer.model, trainer.history
     trained_seconds = time.perf_counter() - began
 
@@ -132,7 +135,7 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, overrides) -> R
     if arm.trained:
         adapter = work / "adapter"
         trained.save_pretrained(adapter)
-        modelcard.write(adapter, record)
+        modelcard.write(adapter, record, arm)
     save_run(folder, record, chats, adapter)
     shutil.rmtree(work, ignore_errors=True)
     return load_run(folder)
@@ -153,7 +156,7 @@ def _record(recipe: Recipe, arm: Arm, seed: int, evaluations: dict, history: lis
     }
 
 
-def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, overrides):
+def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, after, overrides):
     from .trainers import ChatTrainer, MetricsFile, ProgressCallback
 
     trainer = ChatTrainer(model, tokenizer, tasks, recipe, arm, seed, work, **overrides, save_total_limit=None)
@@ -167,7 +170,7 @@ def _train(recipe, arm, seed, work, model, tokenizer, tasks, say, report_every, 
 
     trainer.add_callback(ProgressCallback(report))
     trainer.add_callback(MetricsFile(metrics_file(work.parents[1], arm.name, seed)))
-    trainer.add_callback(_sealer())
+    trainer.add_callback(_sealer(after))
     found = last_checkpoint(work, recipe)
     if found is not None:
         say(f"{arm.name}/seed-{seed}: going on from {found.name}")
@@ -192,8 +195,8 @@ def _restore(trainer, checkpoint: Path) -> None:
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
 
 
-def _sealer():
-    """A callback that marks a checkpoint as whole once all of its files are on disk."""
+def _sealer(after: Callable[[], None] | None = None):
+    """A callback that marks a checkpoint as whole once all of its files are on disk, and then calls `after`."""
     from transformers import TrainerCallback
 
     class Sealer(TrainerCallback):
@@ -208,6 +211,8 @@ def _sealer():
             write_atomic(folder / COMPLETE, to_json({path.name: path.stat().st_size for path in files}))
             for older in _by_number(folder.parent)[:-KEPT]:
                 shutil.rmtree(older, ignore_errors=True)
+            if after is not None:
+                after()
 
     return Sealer()
 

@@ -34,6 +34,7 @@ def judge(gold: str, text: str) -> dict:
 
 
 def main() -> None:
+    """Answers lines until its input closes."""
     logging.disable(logging.WARNING)  # "no clock is set": the clock is this process's
     with suppress(ImportError, ValueError, OSError):  # not every system can limit memory
         import resource

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from . import TalkError
-from .recipe import get_arm
+from .recipe import Arm
 from .store import write_atomic
 
 
-def card(record: Mapping) -> str:
+def card(record: Mapping, arm: Arm) -> str:
     """The card's text: what it is, the run's own numbers, how to load it. Every number is of this run."""
-    recipe, arm = record["recipe"], get_arm(record["arm"])
+    recipe = record["recipe"]
     desk = recipe["model"] == "desk"
     base = "the desk base that ships with talklib" if desk else f"`{recipe['model']}`"
     named = [] if desk else [f"base_model: {recipe['model']}"]
@@ -51,9 +51,9 @@ It was trained on short chats about word problems and was not tested for anythin
 """])
 
 
-def write(adapter: str | Path, record: Mapping) -> None:
+def write(adapter: str | Path, record: Mapping, arm: Arm) -> None:
     """Puts the card into an adapter's folder, where PEFT leaves an empty one."""
-    write_atomic(Path(adapter) / "README.md", card(record))
+    write_atomic(Path(adapter) / "README.md", card(record, arm))
 
 
 def push(run: str | Path, repo: str, private: bool = True) -> str:

@@ -1,39 +1,58 @@
 """What a set of runs would take, before anything starts: steps, chats, tokens, GPU hours, dollars, memory.
 
-No torch and no network. GPU minutes are the post's own, measured on one H100 (`paper/published`), scaled by steps,
-chats and held-out problems; for another GPU or model they are a guess that says so, and `python -m bench.decoding`
-replaces it by a measurement. Memory is arithmetic over the model's shape; by it four chats a micro-batch with whole
-logits come to about 80 GiB, which is what ran the post's H100 out of memory.
+No torch and no network. Every figure comes from one of three places, which the text names:
+
+- GPU minutes: the post's own, measured on one H100 (`paper/published`), scaled by steps, chats and held-out problems.
+  Another GPU, model or message length is a guess: launches, memory traffic and multiplications, added up
+  (`step_seconds`), times how much more that is than for the post. `python -m bench.decoding` replaces it by a
+  measurement.
+- tokens: the post's message lengths. It published characters; its longest mean message, 698 characters under a cap of
+  160 tokens, says that a token is at least 4.36 of them, and that is what is taken here.
+- memory: arithmetic over the model's shape (`shapes`), at every message's cap.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import cache
+from statistics import fmean
 
 from . import TalkError
 from .published import load
 from .recipe import Arm, Recipe, get_arm
+from .shapes import GIB, SHAPES, Memory, Shape, memory_of, number_bytes, shape_of
 
-GIB = 2**30
 PRICE_DATE = "September 2026"
+EFFICIENCY = 0.4
+"""Share of a GPU's peak that training reaches: usual for models of this size."""
+PROBLEM_CHARS = 155
+"""Characters of one half's facts and the question: mean over the 1,024 training problems of GSM8K."""
+TEMPLATE_TOKENS = 20
+"""Role names and marks of a chat template, per prompt."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU kind that the remote service lends."""
+    """A GPU kind that the remote service lends. Speeds are the maker's data sheets', without sparsity."""
 
     name: str
     gib: float
-    """Memory."""
+    """Memory that programs see."""
     usd_hour: float
     """Price, as of `PRICE_DATE`. The H100's is the one that the post paid; the others are to be checked."""
+    tflops: float
+    """Multiplications and additions in bfloat16, 10^12 a second; 0 where it has no such units."""
+    tflops32: float
+    """The same in float32."""
+    gb_s: float
+    """Memory traffic, 10^9 bytes a second."""
     checked: bool = False
 
 
 GPUS = {gpu.name: gpu for gpu in (
-    Gpu("H100", 80, 4.00, checked=True), Gpu("H200", 141, 4.54), Gpu("A100-80GB", 80, 2.50), Gpu("A100-40GB", 40, 2.10),
-    Gpu("L40S", 48, 1.95), Gpu("A10G", 24, 1.10), Gpu("L4", 24, 0.80), Gpu("T4", 16, 0.59))}
+    Gpu("H100", 79.6, 4.00, 989, 67, 3350, checked=True), Gpu("H200", 140, 4.54, 989, 67, 4800),
+    Gpu("A100-80GB", 80, 2.50, 312, 19.5, 2039), Gpu("A100-40GB", 40, 2.10, 312, 19.5, 1555),
+    Gpu("L40S", 45, 1.95, 362, 91.6, 864), Gpu("A10G", 22.5, 1.10, 70, 31.2, 600),
+    Gpu("L4", 22.5, 0.80, 121, 30.3, 300), Gpu("T4", 15, 0.59, 0, 8.1, 320))}
 """Name -> kind. The names are the service's own; it does not check them before it is asked to start."""
 
 
@@ -42,63 +61,6 @@ def get_gpu(name: str) -> Gpu:
     if name.rstrip("!") not in GPUS:
         raise TalkError(f"unknown GPU {name!r}; there are {', '.join(GPUS)}")
     return GPUS[name.rstrip("!")]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What memory depends on in a model. Sizes in numbers, not bytes."""
-
-    hidden: int
-    layers: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocab: int
-    tied: bool = True
-
-    @property
-    def kv(self) -> int:
-        """Width of the keys (and of the values)."""
-        return self.hidden // self.heads * self.kv_heads
-
-    @property
-    def parameters(self) -> int:
-        """All weights but biases and norms."""
-        layer = self.hidden * (2 * self.hidden + 2 * self.kv + 3 * self.ffn)
-        return self.layers * layer + self.vocab * self.hidden * (1 if self.tied else 2)
-
-    def lora(self, r: int, targets: Iterable[str]) -> int:
-        """Weights of an adapter of rank r on these linear layers."""
-        h, kv, f = self.hidden, self.kv, self.ffn
-        sides = {"q_proj": (h, h), "k_proj": (h, kv), "v_proj": (h, kv), "o_proj": (h, h), "gate_proj": (h, f),
-                 "up_proj": (h, f), "down_proj": (f, h)}
-        return self.layers * r * sum(sum(sides[name]) for name in targets if name in sides)
-
-
-SHAPES = {
-    "Qwen/Qwen2.5-1.5B-Instruct": Shape(1536, 28, 12, 2, 8960, 151936),
-    "Qwen/Qwen2.5-0.5B-Instruct": Shape(896, 24, 14, 2, 4864, 151936),
-}
-"""Models whose shape is known without a network; a folder's is read from its config.json."""
-
-
-def shape_of(model: str) -> Shape | None:
-    """A model's shape; None for a hub id that is not in `SHAPES`."""
-    if model in SHAPES:
-        return SHAPES[model]
-    from .desk import model_path
-
-    path = (model_path() if model == "desk" else Path(model)) / "config.json"
-    if not path.is_file():
-        return None
-    config = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        heads = config["num_attention_heads"]
-        return Shape(config["hidden_size"], config["num_hidden_layers"], heads,
-                     config.get("num_key_value_heads", heads), config["intermediate_size"], config["vocab_size"],
-                     config.get("tie_word_embeddings", False))
-    except KeyError as error:
-        raise TalkError(f"{path} lacks {error}: not the configuration of a decoder-only model") from error
 
 
 # Work
@@ -134,6 +96,118 @@ def work_of(recipe: Recipe, arm: Arm) -> Work:
     return Work(chats, most, (chats + played) * len(caps), (most + played) * sum(caps), seatings, sum(caps))
 
 
+# Tokens
+
+
+@cache
+def chars_per_token() -> float:
+    """Least characters a token of the post's: its longest mean message over the message cap."""
+    arms = [*load("talk_to_solve")["arms"].values(), *load("talk_methods")["arms"].values()]
+    means = [talk["msg_chars"] for arm in arms for talk in arm.get("talk_per_seed", [arm.get("talk")])]
+    return max(means) / Recipe.paper().protocol.message_tokens
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Mean tokens of a message and of a last message."""
+
+    message: float
+    last: float
+
+    def of(self, recipe: Recipe) -> list[float]:
+        """A chat's messages, turn by turn, none above the recipe's caps."""
+        protocol = recipe.protocol
+        return [min(self.last if protocol.is_last(turn) else self.message, protocol.cap(turn))
+                for turn in range(len(protocol.order))]
+
+
+def lengths_of(arm: Arm) -> tuple[Lengths, Lengths]:
+    """(untrained, trained): what the post measured before and after training, as tokens. An arm that the post did not
+    train is taken as its plain one."""
+    solve, methods = load("talk_to_solve")["arms"], load("talk_methods")["arms"]
+    before = solve["base_blocked" if arm.channel == "blocked" else "base"]
+    after = solve["trained_blocked"] if arm.channel == "blocked" else methods.get(arm.name, methods["grpo"])
+    chars = chars_per_token()
+    return (Lengths(before["talk"]["msg_chars"] / chars, before["final_chars"] / chars),
+            Lengths(fmean(talk["msg_chars"] for talk in after["talk_per_seed"]) / chars, after["final_chars"] / chars))
+
+
+@cache
+def flat_share() -> float:
+    """Share of problems whose chats all scored the same: the mean of the post's early and late figures."""
+    found = load("talk_methods")["flat_groups"]
+    return (found["early"] + found["late"]) / 2
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a run would generate and read at the post's message lengths."""
+
+    drawn: int
+    """Training chats: for Reinforce-Ada with the further rounds of the problems that stay flat."""
+    generated: int
+    """Evaluation included."""
+    read: int
+    """Prompt tokens, equal first prompts counted once."""
+
+
+def tokens_of(recipe: Recipe, arm: Arm) -> Tokens:
+    """Training is taken at the mean of untrained and trained lengths, evaluation at the trained ones."""
+    from .credit import get_rule
+
+    before, after = (lengths.of(recipe) for lengths in lengths_of(arm))
+    work = work_of(recipe, arm)
+    drawn = round(work.chats * sum(flat_share() ** round_ for round_ in range(get_rule(arm.credit).rounds)))
+    half = [fmean(pair) for pair in zip(before, after, strict=True)]
+    played = recipe.n_test * recipe.eval_chats * work.seatings
+    done = after if arm.trained else before
+    generated = drawn * sum(half) + played * sum(done)
+    asked, replayed = prompts_of(recipe, half, arm.channel), prompts_of(recipe, done, arm.channel)
+    read = drawn * (sum(asked) - asked[0] * (1 - 1 / recipe.chats_per_problem)) + played * sum(replayed)
+    return Tokens(drawn, round(generated), round(read))
+
+
+def prompts_of(recipe: Recipe, messages: list[float], channel: str = "open") -> list[float]:
+    """Tokens of each turn's prompt, given the messages' tokens: wording, the problem, what has been said and heard."""
+    wording = sum(len(part) for part in asdict(recipe.prompts).values()) - len(recipe.prompts.last)
+    start = (wording + PROBLEM_CHARS) / chars_per_token() + TEMPLATE_TOKENS
+    order = recipe.protocol.order
+    return [start + sum(messages[i] for i in range(turn) if channel == "open" or order[i] == order[turn])
+            for turn in range(len(messages))]
+
+
+# Speed
+
+
+def step_seconds(recipe: Recipe, shape: Shape, gpu: Gpu, launch: float) -> float:
+    """Seconds of a training step of the post's 32 chats, at the caps. `launch`: seconds a layer and token step, however
+    little there is to compute."""
+    caps = [recipe.protocol.cap(turn) for turn in range(len(recipe.protocol.order))]
+    size = number_bytes(recipe)
+    token_step = launch * shape.layers + shape.parameters * size / (gpu.gb_s * 1e9)
+    rows = 32 * len(caps)
+    peak = (gpu.tflops if size == 2 and gpu.tflops else gpu.tflops32) * 1e12
+    # forward, and backward through frozen weights: 2 operations a weight and token each
+    train = rows * (recipe.max_prompt_tokens + max(caps)) * 4 * shape.parameters / (EFFICIENCY * peak)
+    return sum(caps) * token_step + train
+
+
+@cache
+def launch_seconds() -> float:
+    """Seconds a layer and token step on the post's machine: what is left of its 77.1 minutes of 80 steps."""
+    post, shape = Recipe.paper(), SHAPES[Recipe.paper().model]
+    measured = 60 * load("talk_to_solve")["arms"]["trained_chat"]["train_minutes_mean"] / post.steps
+    caps = sum(post.protocol.cap(turn) for turn in range(len(post.protocol.order)))
+    return (measured - step_seconds(post, shape, GPUS["H100"], 0.0)) / (caps * shape.layers)
+
+
+def slower(recipe: Recipe, shape: Shape, gpu: Gpu) -> float:
+    """How many times the post's time a chat takes; 1 for the post's own model, messages and GPU."""
+    post = Recipe.paper()
+    return (step_seconds(recipe, shape, gpu, launch_seconds())
+            / step_seconds(post, SHAPES[post.model], GPUS["H100"], launch_seconds()))
+
+
 # Time and money
 
 
@@ -167,55 +241,12 @@ class Estimate:
     arm: str
     seeds: tuple[int, ...]
     work: Work
+    tokens: Tokens
     minutes: float
     """GPU minutes a seed."""
     usd: float
     """All seeds."""
     source: str
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak memory of training on one GPU, in bytes, part by part."""
-
-    weights: int
-    adapter: int
-    """LoRA weights, gradients and AdamW's two moments, in float32."""
-    activations: int
-    """Kept for the backward pass of one micro-batch, without gradient checkpointing."""
-    logits: int
-    """With `Recipe.logit_chunk`."""
-    logits_whole: int
-    """If a micro-batch's logits were held at once."""
-    cache: int
-    """Keys and values while a turn is generated."""
-
-    @property
-    def peak(self) -> int:
-        """Rollout and training take turns: the larger of the two, and what is always there."""
-        return self.weights + self.adapter + max(self.activations + self.logits, self.cache)
-
-
-def memory_of(recipe: Recipe, shape: Shape) -> Memory:
-    """Arithmetic over the shape, at every message's cap: an upper bound, give or take the libraries' own buffers.
-
-    Activations a token and layer: 7 hidden + 5 kv + 4 ffn + 7 r numbers in the model's type, and two hidden in float32
-    (the norms). Logits: the type's own, a float32 copy, and its gradient."""
-    size = 2 if recipe.dtype in ("bfloat16", "float16") else 4
-    r = recipe.lora_r
-    protocol = recipe.protocol
-    turns, caps = len(protocol.order), [protocol.cap(t) for t in range(len(protocol.order))]
-    chats = recipe.problems_per_step * recipe.chats_per_problem
-    rows = -(-chats // recipe.micro_batches) * turns
-    length = recipe.max_prompt_tokens + max(caps)
-    tokens = rows * length
-    per_token = shape.layers * (size * (7 * shape.hidden + 5 * shape.kv + 4 * shape.ffn + 7 * r) + 8 * shape.hidden)
-    wrote = rows * sum(caps) // turns
-    held = min(recipe.logit_chunk, wrote) if recipe.logit_chunk else rows * max(caps)
-    logits = shape.vocab * (size + 4 + 4)
-    return Memory(shape.parameters * size, shape.lora(r, recipe.lora_targets) * 16, tokens * per_token, held * logits,
-                  rows * max(caps) * logits,
-                  2 * shape.layers * shape.kv * size * min(recipe.generation_rows, max(chats, 1)) * length)
 
 
 @dataclass(frozen=True)
@@ -240,21 +271,22 @@ class Plan:
 
 def plan(recipe: Recipe, arms: Iterable[str], seeds: Iterable[int], gpu: str = "H100") -> Plan:
     """Estimates every arm at every seed. An untrained arm is listed for each seed too: its seeds are re-runs."""
-    kind, seeds = get_gpu(gpu), tuple(seeds)
-    shape = shape_of(recipe.model)
-    reference = SHAPES[Recipe.paper().model]
-    scale, why = 1.0, []
-    if recipe.model != Recipe.paper().model:
-        scale = shape.parameters / reference.parameters if shape else 1.0
-        why.append("minutes scaled by the model's size" if shape else "the model's shape is not known")
-    if kind.name != "H100":
-        why.append(f"an H100's minutes stand for a {kind.name}'s: it is slower, so count on a multiple")
+    kind, seeds, post = get_gpu(gpu), tuple(seeds), Recipe.paper()
+    shape, scale, why = shape_of(recipe.model), 1.0, []
+    if shape is None:
+        why.append("the model's shape is not known, so the post's minutes stand as they are")
+    else:
+        scale = slower(recipe, shape, kind)
+        why += [what for what, differs in (("model", recipe.model != post.model), ("GPU", kind.name != "H100"),
+                                           ("caps of messages", recipe.protocol != post.protocol),
+                                           ("type of numbers", recipe.dtype != post.dtype)) if differs]
+        why = [f"its minutes times {scale:.2g}, since this is not the post's: {', '.join(why)}"] if why else []
     rows = []
     for name in arms:
         arm = get_arm(name)
         minutes, source = h100_minutes(recipe, arm)
         minutes *= scale
-        rows.append(Estimate(name, seeds, work_of(recipe, arm), minutes,
+        rows.append(Estimate(name, seeds, work_of(recipe, arm), tokens_of(recipe, arm), minutes,
                              minutes * len(seeds) / 60 * kind.usd_hour, source))
     return Plan(recipe, kind, tuple(rows), memory_of(recipe, shape) if shape else None, "; ".join(why))
 
@@ -265,19 +297,21 @@ def text(found: Plan) -> str:
     runs = sum(len(row.seeds) for row in found.rows)
     lines = [f"{runs} run{'s' * (runs > 1)} of {recipe.model} on {recipe.data}, one {found.gpu.name} each "
              f"(${found.gpu.usd_hour:.2f} an hour, {PRICE_DATE}{'' if found.gpu.checked else ', not checked'})", "",
-             f"{'arm':<15}{'seeds':<10}{'steps':>6}{'chats':>8}{'messages':>10}{'tokens, most':>14}"
+             f"{'arm':<15}{'seeds':<15}{'steps':>6}{'chats':>8}{'messages':>10}{'written':>9}{'read':>9}"
              f"{'GPU min/seed':>14}{'dollars':>9}   minutes from"]
     for row in found.rows:
         arm = get_arm(row.arm)
-        chats = f"{row.work.chats:,}" + ("+" if row.work.most_chats > row.work.chats else "")
         seeds, steps = ",".join(map(str, row.seeds)), recipe.steps if arm.trained else 0
-        lines.append(f"{row.arm:<15}{seeds:<10}{steps:>6}{chats:>8}{row.work.messages:>10,}"
-                     f"{row.work.most_tokens / 1e6:>12.1f} M{row.minutes:>14.0f}{row.usd:>9.2f}   {row.source}")
+        messages = row.work.messages + (row.tokens.drawn - row.work.chats) * len(recipe.protocol.order)
+        lines.append(f"{row.arm:<15}{seeds:<15}{steps:>6}{row.tokens.drawn:>8,}{messages:>10,}"
+                     f"{row.tokens.generated / 1e6:>7.1f} M{row.tokens.read / 1e6:>7.1f} M"
+                     f"{row.minutes:>14.0f}{row.usd:>9.2f}   {row.source}")
     lines += ["", f"in all {found.hours:.1f} GPU hours, ${found.usd:.2f}"
-              + (f" (a guess: {found.guess})" if found.guess else " (the post's own minutes; ours save some of them)")]
+              + (f" (a guess: {found.guess})" if found.guess else " (the post's own minutes; ours save some of them)"),
+              f"written, read: tokens at the post's message lengths, {chars_per_token():.2f} characters each or more"]
     if found.memory:
         lines += ["", *_memory_lines(recipe, found.memory, found.gpu)]
-    lines += ["", *_savings_lines(recipe), "", "settings", *(f"  {name} = {value!r}" for name, value in flat(recipe))]
+    lines += ["", *_savings_lines(found), "", "settings", *(f"  {name} = {value!r}" for name, value in flat(recipe))]
     return "\n".join(lines)
 
 
@@ -289,21 +323,45 @@ def _memory_lines(recipe: Recipe, m: Memory, gpu: Gpu) -> list[str]:
             ("keys and values", m.cache, "while a turn is generated; before training, not beside it"))
     lines = ["memory at the caps, GiB", *(f"  {name:<20}{value / GIB:>7.2f}   {why}" for name, value, why in rows)]
     verdict = "fits" if m.peak < 0.9 * gpu.gib * GIB else "does NOT fit: raise micro_batches, or lower the caps"
-    return [*lines, f"  {'peak':<20}{m.peak / GIB:>7.2f}   {verdict} (a {gpu.name} has {gpu.gib:g})"]
+    lines.append(f"  {'peak':<20}{m.peak / GIB:>7.2f}   {verdict} (a {gpu.name} has {gpu.gib:g})")
+    if recipe.dtype == "bfloat16" and not gpu.tflops:
+        lines.append(f"  a {gpu.name} has no bfloat16 units: set dtype=float32, or take --scale small")
+    return lines
 
 
-def _savings_lines(recipe: Recipe) -> list[str]:
-    flat_share = {when: f"{100 * share:.0f} of 100 {when}" for when, share in
-                  load("talk_methods")["flat_groups"].items() if when != "what"}
-    group, order = recipe.chats_per_problem, recipe.protocol.order
-    steps = sum(recipe.protocol.cap(turn) for turn in range(len(order)))
-    return ["what is saved against computing every row of the padded batch",
-            f"  rows without an advantage   left out; flat groups were {flat_share['early']}, {flat_share['late']} in "
-            "the post's Reinforce-Ada",
-            "  padding                     rows are packed by length, micro-batch by micro-batch",
-            f"  first prompts               read once a problem, not {group} times: 1 turn of {len(order)}",
-            "  finished messages           leave the batch while a turn is generated",
-            f"  sequential token steps      {steps:,} a training step at most: all chats of a turn are one batch"]
+def _savings_lines(found: Plan) -> list[str]:
+    """What each saving is worth, for a training step of the arm that writes most."""
+    recipe = found.recipe
+    row = max(found.rows, key=lambda row: row.work.chats and row.tokens.generated)
+    if not row.work.chats:
+        return ["nothing is trained: prompts are read and messages written once"]
+    protocol, group = recipe.protocol, recipe.chats_per_problem
+    turns, chats = len(protocol.order), recipe.problems_per_step * group
+    caps = [protocol.cap(turn) for turn in range(turns)]
+    mean = [fmean(pair) for pair in zip(*(lengths.of(recipe) for lengths in lengths_of(get_arm(row.arm))), strict=True)]
+    asked = prompts_of(recipe, mean, get_arm(row.arm).channel)
+    read = chats * sum(asked)
+    trained = read + chats * sum(mean)
+    padded = chats * turns * (recipe.max_prompt_tokens + max(caps))
+    saved = chats * (1 - 1 / group) * asked[0]
+    share = load("talk_methods")["flat_groups"]
+    lines = [
+        f"  rows without an advantage   {flat_share() * trained:,.0f} of {trained:,.0f} tokens are not trained on: "
+        f"flat groups were {100 * share['early']:.0f} of 100 early, {100 * share['late']:.0f} late in the post's "
+        "Reinforce-Ada",
+        f"  padding                     {trained:,.0f} tokens where rows at the limits would be {padded:,.0f}: rows "
+        "are packed by length",
+        f"  first prompts               read once a problem, not {group} times: {saved:,.0f} of {read:,.0f} prompt "
+        "tokens",
+        f"  finished messages           leave the batch: {100 * (1 - sum(mean) / sum(caps)):.0f} of 100 of the "
+        f"{chats * sum(caps):,} row steps of a full batch",
+        f"  sequential token steps      {sum(caps):,} at most: all {chats} chats of a turn are one batch",
+    ]
+    if found.memory and recipe.logit_chunk:
+        m = found.memory
+        lines.append(f"  logits in chunks            {m.logits / GIB:.1f} GiB held, not {m.logits_whole / GIB:.1f}, "
+                     "however long a message is")
+    return [f"what is saved, by the post's message lengths, in a training step of {row.arm}", *lines]
 
 
 def flat(recipe: Recipe) -> list[tuple[str, object]]:

@@ -221,6 +221,10 @@ LATER = {"columns": Columns()}
 SCALES = {"desk": Recipe.desk, "paper": Recipe.paper, "small": Recipe.small}
 
 
+SEEDS = {"desk": (17, 18, 19, 20, 21), "paper": (17, 18, 19), "small": (17,)}
+"""Training seeds of a scale; the paper's are the post's."""
+
+
 def get_recipe(scale: str, **changes) -> Recipe:
     """The recipe of that scale; TalkError lists the scales there are."""
     if scale not in SCALES:

@@ -133,12 +133,11 @@ def crossplay(evidence: Evidence) -> Figure:
 
 
 def crossplay_seeds(evidence: Evidence) -> Figure:
-    """The same, run by run: a row a copy in seat A, a column a copy in seat B; own other halves are framed."""
+    """The same, run by run: a row a copy in seat A, a column a copy in seat B; own other halves bear a dot."""
     import seaborn as sns
-    from matplotlib.patches import Rectangle
 
     seats = list(dict.fromkeys(row.a for row in evidence.crossplay))
-    figure, [[axes]] = canvas("Who can talk to whom, run by run: problems solved, of 100", evidence.label, 5.0)
+    figure, [[axes]] = canvas("Who can talk to whom, run by run, of 100", evidence.label, 5.0)
     if not seats:
         empty(axes, "no cross-play yet")
         return figure
@@ -150,7 +149,7 @@ def crossplay_seeds(evidence: Evidence) -> Figure:
                 cbar_kws={"shrink": 0.8, "aspect": 30})
     for seat, i in place.items():
         if ARMS[seat[0]].trained:
-            axes.add_patch(Rectangle((i, i), 1, 1, fill=False, edgecolor=INK, lw=1.6))
+            axes.scatter(i + 0.5, i + 0.5, s=9, color=INK, zorder=4)
     arms = list(dict.fromkeys(arm for arm, _ in seats))
     counts = [sum(seat[0] == arm for seat in seats) for arm in arms]
     edges = np.cumsum([0, *counts])
@@ -158,8 +157,9 @@ def crossplay_seeds(evidence: Evidence) -> Figure:
         axes.axhline(edge, color="white", lw=3)
         axes.axvline(edge, color="white", lw=3)
     middles = (edges[:-1] + edges[1:]) / 2
-    axes.set_xticks(middles, [CROSS_LABELS[arm].replace(" ", "\n").replace("-", "-\n") for arm in arms], size=8.5,
-                    rotation=0)
+    names = [CROSS_LABELS[arm].replace(" ", "\n").replace("-", "-\n").replace("untrained", "un-\ntrained")
+             for arm in arms]
+    axes.set_xticks(middles, names, size=8.5, rotation=0)
     axes.set_yticks(middles, [CROSS_LABELS[arm] for arm in arms], rotation=0)
     axes.set_xlabel("in seat B, a column a training seed")
     axes.set_ylabel("in seat A, a row a training seed")

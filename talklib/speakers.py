@@ -6,7 +6,7 @@ therefore depends on its prompt and seed alone (up to rounding in the logits), n
 back end that yields the same logits yields the same tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -133,28 +133,73 @@ def generate(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds
     return done, nats
 
 
+CACHES = 4
+"""Most fixed-shape caches that are kept: one of 256 rows of the post's takes 11 GB."""
+
+
+@dataclass
+class Fixed:
+    """Shapes that token steps are compiled for, few enough to meet again.
+
+    A compiled step is tied to its cache's very memory: a new cache would be compiled for anew. So rows and lengths are
+    rounded up and caches are kept, one a shape, for the next turn to use."""
+
+    forward: Callable | None = None
+    """A compiled `model.forward` for token steps; None takes the model as it is."""
+    rows: int = 1
+    """Rows are rounded up to a multiple of this."""
+    length: int = 1
+    """So are a cache's tokens."""
+    caches: dict[tuple[int, int], StaticCache] = field(default_factory=dict)
+
+    def cache(self, model, rows: int, length: int) -> StaticCache:
+        """An empty cache of that shape."""
+        if (rows, length) not in self.caches:
+            while len(self.caches) >= CACHES:
+                del self.caches[next(iter(self.caches))]
+            self.caches[rows, length] = StaticCache(config=model.config, max_batch_size=rows, max_cache_len=length,
+                                                    device=model.device, dtype=model.dtype)
+        self.caches[rows, length].reset()
+        return self.caches[rows, length]
+
+
+def compiled(model, rows: int = 32, length: int = 512, **options) -> Fixed:
+    """Token steps as one CUDA graph a shape. 32 rows are a training turn of the post's; up to 1,536 tokens hold its
+    longest prompt and message, and looking at all of them costs an H100 under half a millisecond a step."""
+    options = {"mode": "reduce-overhead", **options}
+    return Fixed(torch.compile(model.forward, dynamic=False, **options), rows, length)
+
+
+def up(number: int, step: int) -> int:
+    """The number rounded up to a multiple of `step`."""
+    return -(-number // step) * step
+
+
 @torch.no_grad()
 def generate_static(model, prompts: Sequence[Sequence[int]], caps: Sequence[int], seeds: Sequence[int],
-                    sampling: Sampling, end_ids: Sequence[int], pad: int,
-                    forward=None) -> tuple[list[list[int]], float]:
+                    sampling: Sampling, end_ids: Sequence[int], pad: int, fixed: Fixed | None = None,
+                    longest_prompt: int = 0) -> tuple[list[list[int]], float]:
     """As `generate`, with a cache and inputs of fixed shape: every row stays until all have ended.
 
-    `forward` may be a compiled `model`, which takes the token steps; prompts are read by the model as it is."""
-    device, forward = model.device, forward or model
-    ids, mask = (t.to(device) for t in left_pad(prompts, pad))
-    width, longest = ids.shape[1], max(caps)
-    draws, stack = uniforms(seeds, longest), warpers(sampling)
-    cache = StaticCache(config=model.config, max_batch_size=len(prompts), max_cache_len=width + longest, device=device,
-                        dtype=model.dtype)
+    `longest_prompt` makes room for prompts of later turns, so that all turns share one shape. Prompts are read by the
+    model as it is, token steps by `fixed.forward`."""
+    device, fixed = model.device, fixed or Fixed()
+    forward, count, longest = fixed.forward or model, len(prompts), max(caps)
+    filled = [*prompts, *[prompts[0]] * (up(count, fixed.rows) - count)]  # rows that nobody reads
+    ids, mask = (t.to(device) for t in left_pad(filled, pad))
+    width = ids.shape[1]
+    length = up(max(width, longest_prompt) + longest, fixed.length)
+    cache, draws, stack = fixed.cache(model, len(filled), length), uniforms(seeds, longest), warpers(sampling)
     positions = (mask.cumsum(-1) - 1).clamp_min(0)
     logits = model(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
                    cache_position=torch.arange(width, device=device), logits_to_keep=1).logits[:, -1]
-    room = torch.cat([mask, mask.new_zeros(len(prompts), longest)], 1)  # (B, width + longest): what may be looked at
-    lengths, seen, nats = mask.sum(-1, keepdim=True), ids, 0.0
+    room = torch.cat([mask, mask.new_zeros(len(filled), length - width)], 1)  # (rows, length): what may be looked at
+    lengths, seen, nats = mask.sum(-1, keepdim=True), ids[:count], 0.0
     done: list[list[int]] = [[] for _ in prompts]
-    limit, ends, alive = torch.tensor(caps), torch.tensor(sorted(end_ids)), torch.ones(len(prompts), dtype=torch.bool)
+    limit, ends, alive = torch.tensor(caps), torch.tensor(sorted(end_ids)), torch.ones(count, dtype=torch.bool)
+    step_ids = ids[:, -1:].clone()
     for now in range(longest):
-        token, logps = pick(stack(seen, logits.float()), draws[:, now])
+        token, logps = pick(stack(seen, logits[:count].float()), draws[:, now])
         on_cpu = token.cpu()
         nats -= float(logps.cpu()[alive].sum())
         for row in alive.nonzero()[:, 0].tolist():
@@ -163,8 +208,11 @@ def generate_static(model, prompts: Sequence[Sequence[int]], caps: Sequence[int]
         if not alive.any():
             break
         room[:, width + now] = 1
+        step_ids[:count, 0] = token
         seen = torch.cat([seen, token[:, None]], 1) if sampling.repetition_penalty != 1.0 else seen
-        logits = forward(input_ids=token[:, None], attention_mask=step_mask(model, room), position_ids=lengths + now,
+        if device.type == "cuda":
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's logits have been read
+        logits = forward(input_ids=step_ids, attention_mask=step_mask(model, room), position_ids=lengths + now,
                          past_key_values=cache, use_cache=True,
                          cache_position=torch.tensor([width + now], device=device)).logits[:, -1]
     return done, nats
@@ -269,14 +317,14 @@ class ModelSpeaker:
             self.model.train(was_training)
 
     def _decode(self):
-        """`generate`, or `generate_static` with, on CUDA, a token step that is compiled once a model."""
+        """`generate`, or `generate_static` with, on CUDA, a token step that is compiled once a shape."""
         if self.decoding == "dynamic":
             return generate
         if self.decoding != "static":
             raise TalkError(f"Recipe.decoding is {self.decoding!r}; it must be dynamic or static")
-        if self.model.device.type == "cuda" and not hasattr(self.model, "_token_step"):
-            self.model._token_step = torch.compile(self.model.forward, mode="reduce-overhead", dynamic=False)
-        return partial(generate_static, forward=getattr(self.model, "_token_step", None))
+        if not hasattr(self.model, "_fixed"):
+            self.model._fixed = compiled(self.model) if self.model.device.type == "cuda" else Fixed()
+        return partial(generate_static, fixed=self.model._fixed, longest_prompt=self.max_prompt_tokens)
 
     @property
     def end_ids(self) -> list[int]:
@@ -288,9 +336,11 @@ class ModelSpeaker:
 
 def load_tokenizer(recipe):
     """The recipe's tokenizer, padding on the left."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    tokenizer = _fetch(AutoTokenizer.from_pretrained, recipe)
+    # transformers 5 would take any Qwen2 model's tokenizer for Qwen2's own, which cuts the desk's words into letters
+    kind = PreTrainedTokenizerFast if recipe.model == "desk" else AutoTokenizer
+    tokenizer = _fetch(kind.from_pretrained, recipe)
     tokenizer.padding_side = "left"
     return tokenizer
 

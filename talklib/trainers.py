@@ -10,7 +10,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -53,6 +53,8 @@ def grpo_config(recipe: Recipe, seed: int, out_dir: str | Path, **overrides) -> 
         save_total_limit=2, report_to="none", disable_tqdm=True, remove_unused_columns=False,
         dataloader_pin_memory=False, ignore_data_skip=True,
     )
+    if "max_prompt_length" not in {field.name for field in fields(GRPOConfig)}:
+        del settings["max_prompt_length"]  # TRL 1 no longer cuts prompts and has no such setting
     return GRPOConfig(**{**settings, **overrides})
 
 
@@ -84,6 +86,9 @@ class ChatTrainer(GRPOTrainer):
                  out_dir: str | Path, judge: Judge = grade_chats, **overrides):
         if recipe.beta:
             raise TalkError("Recipe.beta must be 0: there is no reference model here")
+        if overrides.get("use_vllm"):
+            raise TalkError("use_vllm is not wired: TRL 0.19.1 calls vLLM inside the generation step that whole chats "
+                            "replace here; leave it out (--set decoding=static is the fast way there is)")
         self.tasks, self.recipe, self.arm, self.run_seed, self.judge = list(tasks), recipe, arm, seed, judge
         self.rule = get_rule(arm.credit)
         set_seed(seed)  # LoRA's first weights are drawn in TRL's constructor, before TRL sets its own seed
@@ -96,18 +101,19 @@ class ChatTrainer(GRPOTrainer):
                              peft_config=lora_config(recipe))
         self.remove_callback(PrinterCallback)
         self._plain_head: bool | None = None
+        self._served = 0  # micro-batches handed out; TRL's own count is kept in another place in each version
         self.last_groups: list[Group] = []
 
     # -- rollout ---------------------------------------------------------------------------------
 
     def _prepare_inputs(self, generation_batch):
         """Once a step: play, grade, credit, pack. Then one micro-batch a call."""
-        place = self._step % self.args.steps_per_generation
+        place = self._served % self.args.steps_per_generation
         if place == 0 or self._buffered_inputs is None:
             # TRL's batch is left alone: its sampler does not replay earlier epochs when a run is resumed
             places = problems_at(self.state.global_step, len(self.tasks), self.recipe.problems_per_step, self.run_seed)
             self._buffered_inputs = self.micro_batches(self.rollout([self.tasks[i] for i in places]))
-        self._step += 1
+        self._served += 1
         return self._buffered_inputs[place]
 
     def rollout(self, tasks: Sequence[Task]) -> list[Group]:
@@ -184,7 +190,13 @@ class ChatTrainer(GRPOTrainer):
         clipped = ratio.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
         advantages = inputs["advantages"][:, None]
         surrogate = torch.min(ratio * advantages, clipped * advantages)  # (B, K)
-        return -((surrogate * inputs["loss_mask"]).sum(-1) * inputs["weights"]).sum()
+        loss = -((surrogate * inputs["loss_mask"]).sum(-1) * inputs["weights"]).sum()
+        return loss / self.args.steps_per_generation if self.divides_itself else loss
+
+    @property
+    def divides_itself(self) -> bool:
+        """Whether the loss has to be divided by the micro-batches here (TRL 1), and not by the trainer (TRL 0.19)."""
+        return bool(getattr(self, "loss_is_scaled_for_ga", False))
 
     def log_probs(self, model, inputs) -> torch.Tensor:
         """Log-probabilities of the last K tokens, shape (B, K), 0 where the copy wrote nothing if they come in chunks.
@@ -193,7 +205,7 @@ class ChatTrainer(GRPOTrainer):
         the backward pass: memory does not grow with message length times vocabulary."""
         chunk, wrote = self.recipe.logit_chunk, inputs["loss_mask"].bool()
         if not chunk or not self._head_is_plain(model, inputs):
-            return self._get_per_token_logps(model, inputs["input_ids"], inputs["attention_mask"], wrote.shape[1])
+            return self._whole_log_probs(model, inputs["input_ids"], inputs["attention_mask"], wrote.shape[1])
         with self.accelerator.autocast():
             # no mask: rows are padded on the right, where no token that counts looks
             hidden = self._body(model)(input_ids=inputs["input_ids"]).last_hidden_state
@@ -202,6 +214,12 @@ class ChatTrainer(GRPOTrainer):
             parts = [checkpoint(self._chunk_log_probs, model, *part, use_reentrant=False)
                      for part in zip(read.split(chunk), targets.split(chunk), strict=True)]
         return torch.zeros(wrote.shape, device=hidden.device).masked_scatter(wrote, torch.cat(parts))
+
+    def _whole_log_probs(self, *words) -> torch.Tensor:
+        """TRL's own, by its name in 0.19 or in 1."""
+        if hasattr(self, "_get_per_token_logps"):
+            return self._get_per_token_logps(*words)
+        return self._get_per_token_logps_and_entropies(*words)[0]
 
     def _chunk_log_probs(self, model, read: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         head = self.accelerator.unwrap_model(model).get_output_embeddings()
@@ -271,6 +289,7 @@ class MetricsFile(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **_):
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)  # never through a link that someone left there
         with open(self.path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in state.log_history if "reward" in entry)
 

@@ -72,6 +72,15 @@ def tokenizer():
     return make_tokenizer()
 
 
+@pytest.fixture(scope="session")
+def model_folder(tokenizer, tmp_path_factory):
+    """A model folder with a random Qwen2 and a byte tokenizer: the path that a user's own model takes."""
+    path = tmp_path_factory.mktemp("model")
+    make_model(tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
 @pytest.fixture
 def model(tokenizer):
     return make_model(tokenizer)

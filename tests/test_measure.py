@@ -25,18 +25,9 @@ from talklib.splitter import Problem, Task, split
 from talklib.stattables import effort, equal_tokens, false_alarms, holm, seeds, settling
 from talklib.store import run_folder, to_json
 
-from conftest import make_model, make_tasks, make_tokenizer, tiny_recipe
+from conftest import make_tasks, tiny_recipe
 from made_runs import made_run
 from test_runs import TINY
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = make_tokenizer()
-    make_model(tokenizer).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 @pytest.fixture(scope="module")

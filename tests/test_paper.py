@@ -13,7 +13,8 @@ from statistics import fmean
 import pytest
 from talklib import TalkError, charts, claims, numbers, paper, stats, tables
 from talklib.evidence import COSTS, from_post, from_runs
-from talklib.recipe import ARMS, Recipe
+from talklib.readings import codes
+from talklib.recipe import ARMS, SEEDS, Recipe
 
 from browser import CHROMIUM, Browser
 from conftest import ROOT
@@ -376,8 +377,9 @@ def test_stored_runs_hold_what_the_readme_promises():
         steps = run.record["recipe"]["steps"] if ARMS[run.arm].trained else 0
         assert [entry["step"] for entry in run.history] == list(range(1, steps + 1))
         assert run.record["recipe_digest"] == Recipe.desk().digest()
-    assert all(scores["grpo", seed] >= 0.40 and scores["grpo_blocked", seed] < 0.06 for seed in (17, 18, 19))
-    assert all(scores["base_blocked", seed] < 0.05 < scores["base", seed] < 0.15 for seed in (17, 18, 19))
+    assert all(scores["grpo", seed] >= 0.40 and scores["grpo_blocked", seed] < 0.06 for seed in SEEDS["desk"])
+    assert all(scores["base_blocked", seed] < 0.05 < scores["base", seed] < 0.15 for seed in SEEDS["desk"])
+    assert set(scores) == {(arm, seed) for arm in ARMS for seed in SEEDS["desk"]}
 
 
 def test_the_readme_repeats_the_results():
@@ -389,6 +391,15 @@ def test_the_readme_repeats_the_results():
     for name, label in (("grpo", "GRPO"), ("raft", "RAFT"), ("mixed", "mixed partners"),
                         ("reinforce_ada", "Reinforce-Ada")):
         assert f"{label} {tables.points(ours.arms[name].mean)}" in text, name
+    assert {name: ours.verdicts[name, "grpo"].verdict for name in charts.METHODS[1:]} == {
+        "raft": "flat", "mixed": "flat", "reinforce_ada": "moved"}  # as the text says
+    found = codes(ours)
+    assert f"it reaches {tables.points(ours.equal['reinforce_ada'].mean)}." in text
+    assert f"solves {tables.points(found.own)} with its own other half, {tables.points(found.sibling)} with" in text
+    assert found.premium.low < 0 < found.premium.high < 0.05  # a shared code
+    rows = {row.name: tables.points(row.score) for row in ours.ceilings}
+    assert f"a trained copy solve {rows['messenger_trained']}; one untrained copy with all the facts " \
+           f"{rows['all_facts']}; the best guess from one half {rows['half_best']}." in text
     partners = [score for name in charts.METHODS for score in ours.arms[name].new_partner]
     assert f"{100 * min(partners):.0f} to {100 * max(partners):.0f}" in text
     base = [run.record["counters"] for run in ours.runs if run.arm == "base"]

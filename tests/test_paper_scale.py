@@ -3,9 +3,11 @@ two end tokens goes through `run_arm` with the post's recipe, every arm, in floa
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from talklib import TalkError
 from talklib.chat import Protocol, Turn, play, see
 from talklib.experiment import adapter_sha256, run_arm
 from talklib.recipe import ARMS, Recipe, Sampling
@@ -87,6 +89,58 @@ def test_every_arm_end_to_end(model_folder, data_folder, tmp_path, arm, dtype):
         assert f"{100 * run.score:.1f}" in card and f"base_model: {model_folder}" in card
         lines = (tmp_path / "metrics" / f"{arm}-seed-17.jsonl").read_text().splitlines()
         assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_fixed_shapes_train_and_evaluate_to_the_same_run(model_folder, data_folder, tmp_path):
+    recipe = paper(model_folder, data_folder, dtype="float32")
+    runs = [run_arm(replace(recipe, decoding=decoding), "mixed", 17, tmp_path / decoding, say=lambda text: None)
+            for decoding in ("dynamic", "static")]
+    assert runs[0].record["adapter"] == runs[1].record["adapter"]
+    for name in runs[0].evaluations:
+        assert runs[0].chats(name) == runs[1].chats(name)
+
+
+def test_another_models_folder_and_another_data_set_from_the_command_line(model_folder, tmp_path):
+    from talklib.__main__ import main
+
+    rows = [{"problem": f"Ann has {i} figs. Ben has {i + 3} figs. How many figs do they have?", "solution": 2 * i + 3}
+            for i in range(1, 21)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = ["columns.question=problem", "columns.answer=solution", 'columns.marker=""', "n_train=8", "n_test=2",
+               "eval_chats=1", "max_prompt_tokens=2600", "protocol.message_tokens=5", "protocol.last_tokens=7",
+               "dtype=float32", "use_cpu=true"]
+    words = ["run", "--scale", "paper", "--arms", "base", "--seeds", "17", "--jobs", "1", "--model", str(model_folder),
+             "--data", str(tmp_path / "sums.jsonl"), "--out", str(tmp_path / "out")]
+    assert main([*words, *(word for change in changes for word in ("--set", change))]) == 0
+    run = load_run(run_folder(tmp_path / "out", "base", 17))
+    assert {chat.task.problem.gold for chat in run.chats()} <= {str(row["solution"]) for row in rows}
+    assert run.record["recipe"]["model_revision"] is None  # the recipe's is a commit of another model
+
+
+def test_an_adapter_goes_to_the_hub_with_its_card(model_folder, data_folder, tmp_path, monkeypatch):
+    """The hub's client is asked as it will be; what it would send is looked at here."""
+    import huggingface_hub
+    from talklib.modelcard import push
+
+    recipe = paper(model_folder, data_folder, dtype="float32", steps=1)
+    run = run_arm(recipe, "grpo", 17, tmp_path, partners=False, say=lambda text: None)
+    asked = []
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda self, name, **more: asked.append((name, more)))
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda self, **more: asked.append(more))
+    assert push(run.folder, "someone/talk").endswith("someone/talk-grpo-seed-17")
+    assert asked[0] == ("someone/talk-grpo-seed-17", {"private": True, "exist_ok": True})
+    sent = {path.name for path in Path(asked[1]["folder_path"]).iterdir()}
+    assert sent == {"adapter_model.safetensors", "adapter_config.json", "README.md"}
+
+    def refuses(self, name, **more):
+        raise OSError("401")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", refuses)
+    with pytest.raises(TalkError, match="huggingface-cli login"):
+        push(run.folder, "someone/talk")
+    base = run_arm(recipe, "base", 17, tmp_path, say=lambda text: None)
+    with pytest.raises(TalkError, match="untrained arms have none"):
+        push(base.folder, "someone/talk")
 
 
 def test_the_models_own_sampling_does_not_step_in(model_folder, data_folder):

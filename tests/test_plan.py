@@ -5,7 +5,22 @@ from dataclasses import asdict, fields, replace
 import pytest
 from talklib import TalkError
 from talklib.__main__ import main
-from talklib.plan import GPUS, SHAPES, flat, h100_minutes, memory_of, plan, shape_of, text, work_of
+from talklib.plan import (
+    GPUS,
+    SHAPES,
+    chars_per_token,
+    flat,
+    h100_minutes,
+    lengths_of,
+    memory_of,
+    plan,
+    shape_of,
+    slower,
+    step_seconds,
+    text,
+    tokens_of,
+    work_of,
+)
 from talklib.published import load
 from talklib.recipe import ARMS, SCALES, Recipe, Sampling, get_arm
 
@@ -74,6 +89,43 @@ def test_the_posts_own_minutes_come_out_again():
     assert half == pytest.approx(h100_minutes(Recipe.paper(), get_arm("grpo"))[0] / 2)
 
 
+def test_a_token_is_as_long_as_the_longest_mean_message_says():
+    assert chars_per_token() == 698 / 160
+    before, after = lengths_of(get_arm("grpo"))
+    assert before.message == pytest.approx(287 / chars_per_token())
+    assert after.message == pytest.approx((570 + 698 + 486) / 3 / chars_per_token())
+    assert after.last == pytest.approx(921 / chars_per_token())
+    assert max(after.of(Recipe.paper())) <= 384
+    short = Recipe.paper(protocol=replace(Recipe.paper().protocol, message_tokens=20, last_tokens=30))
+    assert after.of(short) == [20, 20, 30, 30]  # never above the cap
+
+
+def test_tokens_by_hand():
+    recipe, (before, after) = Recipe.paper(), lengths_of(get_arm("grpo"))
+    chat = {when: 2 * found.message + 2 * found.last for when, found in (("before", before), ("after", after))}
+    found = tokens_of(recipe, get_arm("grpo"))
+    assert found.drawn == 2560
+    by_hand = 2560 * (chat["before"] + chat["after"]) / 2 + 1800 * chat["after"]
+    assert found.generated == pytest.approx(by_hand, rel=1e-6)
+    assert found.generated < work_of(recipe, get_arm("grpo")).most_tokens
+    assert tokens_of(recipe, get_arm("reinforce_ada")).drawn == round(2560 * (1 + 0.39 + 0.39**2))
+    assert tokens_of(recipe, get_arm("grpo_blocked")).read < found.read  # a blocked copy reads its own words alone
+    wide = replace(recipe, chats_per_problem=8, problems_per_step=4)
+    assert tokens_of(wide, get_arm("grpo")).read < found.read  # more chats share a first prompt
+
+
+def test_another_gpu_is_slower_by_arithmetic():
+    recipe, shape = Recipe.paper(), SHAPES[Recipe.paper().model]
+    assert slower(recipe, shape, GPUS["H100"]) == pytest.approx(1)
+    assert 1 < slower(recipe, shape, GPUS["A100-80GB"]) < slower(recipe, shape, GPUS["L4"])
+    small = SHAPES[Recipe.small().model]
+    assert slower(Recipe.small(), small, GPUS["T4"]) > slower(Recipe.small(), small, GPUS["H100"])
+    # weights read once a token step, 4 operations a weight and trained token
+    seconds = step_seconds(recipe, shape, GPUS["H100"], 0.0)
+    by_hand = 1088 * 2 * shape.parameters / 3350e9 + 128 * 1408 * 4 * shape.parameters / (0.4 * 989e12)
+    assert seconds == pytest.approx(by_hand)
+
+
 def test_memory_agrees_with_what_the_post_saw():
     """Two chats a micro-batch fitted an 80 GB H100; four, with whole logits, ran out of memory."""
     shape = SHAPES[Recipe.paper().model]
@@ -108,6 +160,12 @@ def test_plan_adds_up_and_says_what_is_a_guess():
     for name, value in flat(found.recipe):
         assert f"  {name} = {value!r}" in shown
     assert "21 runs" in shown and "fits" in shown and "1,088" in shown
+    for saved in ("rows without an advantage", "padding", "first prompts", "finished messages", "logits in chunks"):
+        [line] = [line for line in shown.splitlines() if line.startswith(f"  {saved}  ")]
+        assert any(char.isdigit() for char in line), line
+    assert "nothing is trained" in text(plan(Recipe.paper(), ["base"], [17]))
+    assert "no bfloat16 units" in text(plan(Recipe.paper(), ["base"], [17], "T4"))
+    assert "shape is not known" in text(plan(Recipe.paper(model="someone/unknown"), ["grpo"], [17]))
     assert "a guess" in text(plan(Recipe.small(), ["grpo"], [17], "T4"))
     assert "does NOT fit" in text(plan(Recipe.paper(), ["grpo"], [17], "T4"))
     with pytest.raises(TalkError, match="unknown GPU 'H1000'"):

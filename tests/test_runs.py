@@ -17,20 +17,13 @@ from talklib.recipe import ARMS, Recipe, get_arm, get_recipe
 from talklib.splitter import Problem, Split, Task
 from talklib.store import REQUIRED, chat_rows, chats_of, load_run, load_runs, run_folder, write_atomic
 
-from conftest import make_model, make_tokenizer
-
 TINY = ("steps=4", "problems_per_step=2", "micro_batches=2", "n_train=16", "n_test=4", "checkpoint_every=1",
         "max_prompt_tokens=600", "protocol.message_tokens=6", "protocol.last_tokens=8", "lora_r=4", "lora_alpha=8")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A model folder with a random Qwen2 and a byte tokenizer: the path that a user's own model takes."""
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = make_tokenizer()
-    make_model(tokenizer).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+def folder(model_folder):
+    return model_folder
 
 
 def tiny(folder) -> Recipe:

@@ -84,12 +84,8 @@ def test_stored_results_hold_data_alone():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    tokenizer = make_tokenizer()
-    make_model(tokenizer).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+def folder(model_folder):
+    return model_folder
 
 
 def small(folder):
@@ -305,7 +301,7 @@ TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{20,}|\b(?:ak|as)-[A-Za-z0-9]{20,}|\bsk-[A-
 
 
 def test_tokens_are_recognised():
-    for token in ("hf_" + "a1B2" * 8, "as-" + "x" * 22, "-----BEGIN RSA PRIVATE KEY-----", "ghp_" + "a" * 36):
+    for token in ("hf_" + "a1B2" * 8, "as-" + "x" * 22, "-----BEGIN" + " RSA PRIVATE KEY-----", "ghp_" + "a" * 36):
         assert TOKEN.search(f'"token": "{token}"')
 
 
@@ -316,3 +312,12 @@ def test_no_file_of_the_repository_holds_a_token():
     paths = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
     assert len(paths) > 50
     assert [path.name for path in paths if TOKEN.search(path.read_bytes().decode("latin-1"))] == []
+
+
+def test_the_licence_of_every_pinned_package_is_listed():
+    """`python -m bench.licences` makes the table."""
+    from bench.licences import pinned
+
+    rows = re.findall(r"^\| ([\w.-]+) \| ([\w.+-]+) \| (.+) \|$", (ROOT / "bench" / "licences.md").read_text(), re.M)
+    assert {name: version for name, version, _ in rows[1:]} == pinned()
+    assert not [row for row in rows if row[2] in ("not said", "not installed") or re.search(r"\bA?GPL", row[2])]

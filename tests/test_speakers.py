@@ -2,13 +2,16 @@
 
 import pytest
 import torch
+import transformers
 from talklib import TalkError
 from talklib.chat import Protocol, play
 from talklib.recipe import Sampling
 from talklib.speakers import (
+    Fixed,
     InverseTransform,
     MergedTwin,
     ModelSpeaker,
+    compiled,
     generate,
     generate_static,
     left_pad,
@@ -25,8 +28,8 @@ def by_library(model, prompts, cap, seeds, sampling, ends, pad):
     ids, mask = left_pad(prompts, pad)
     stack = LogitsProcessorList([*warpers(sampling), InverseTransform(seeds, cap, ids.shape[1])])
     config = GenerationConfig(do_sample=False, max_new_tokens=cap, eos_token_id=ends, pad_token_id=pad)
-    out = model.generate(ids, attention_mask=mask, logits_processor=stack, generation_config=config,
-                         use_model_defaults=False)
+    old = {"use_model_defaults": False} if int(transformers.__version__.split(".")[0]) < 5 else {}  # 5 has no such word
+    out = model.generate(ids, attention_mask=mask, logits_processor=stack, generation_config=config, **old)
     rows = []
     for row in out[:, ids.shape[1]:].tolist():
         stop = next((i for i, token in enumerate(row) if token in ends), len(row) - 1)
@@ -55,6 +58,46 @@ def test_fixed_shapes_give_the_same_tokens(model, tokenizer, sampling):
     fixed = generate_static(model, prompts, caps, seeds, sampling, ends, tokenizer.pad_token_id)
     assert fixed[0] == moving[0] and fixed[1] == pytest.approx(moving[1], rel=1e-4)
     assert len({len(row) for row in fixed[0]}) > 2
+
+
+def test_rounded_up_shapes_give_the_same_tokens(model, tokenizer):
+    """Rows that nobody reads and a longer cache change nothing, nor does what an earlier turn left in the cache."""
+    fixed, ends = Fixed(rows=8, length=32), [tokenizer.eos_token_id, 40, 41, 42]
+    for turn, count in enumerate((12, 9, 12)):
+        prompts, seeds = [[5, 6, 7 + turn] * (1 + turn), [3]] * count, range(turn, turn + 2 * count)
+        words = (prompts[:count], [24] * count, list(seeds)[:count], Sampling(top_p=0.9), ends, tokenizer.pad_token_id)
+        assert generate_static(model, *words, fixed)[0] == generate(model, *words)[0]
+    assert set(fixed.caches) == {(16, 32), (16, 64)}  # 12 and 9 rows; prompts of 3 and 6, then of 9, and 24 more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "length"), [(4, 64), (1, 1)])
+def test_a_token_step_is_compiled_once_a_shape(model, tokenizer, rows, length):
+    """On CUDA compilation takes a minute: turns of other prompts must not compile anew, as they do where shapes are not
+    rounded up. Counted with a back end that compiles nothing."""
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    fixed = compiled(model, rows, length, mode=None, backend=count)
+    for turn, size in enumerate((3, 4, 3)):
+        words = ([[5, 6, 7] * (turn + 1)] * size, [6] * size, range(size), Sampling(), [tokenizer.eos_token_id],
+                 tokenizer.pad_token_id)
+        assert generate_static(model, *words, fixed)[0] == generate(model, *words)[0]
+    assert len(graphs) == (1 if rows == 4 else 3)
+    torch._dynamo.reset()
+
+
+def test_few_caches_are_kept(model):
+    fixed = Fixed()
+    first = fixed.cache(model, 1, 8)
+    assert fixed.cache(model, 1, 8) is first
+    for length in range(9, 15):
+        fixed.cache(model, 1, length)
+    assert len(fixed.caches) == 4 and (1, 8) not in fixed.caches
 
 
 def test_decoding_is_a_setting(model, tokenizer):

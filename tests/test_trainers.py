@@ -45,10 +45,16 @@ def warm(trainer):
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.1)
 
 
+def left(trainer):
+    """What the trainer still divides a micro-batch's loss by: TRL 1 divides in the loss itself."""
+    trainer.current_gradient_accumulation_steps = steps = trainer.args.steps_per_generation
+    return 1 if trainer.divides_itself else steps
+
+
 def our_gradient(trainer, groups):
     trainer.model.zero_grad()
     for batch in trainer.micro_batches(groups):
-        (trainer._compute_loss(trainer.model, batch) / trainer.args.steps_per_generation).backward()
+        (trainer._compute_loss(trainer.model, batch) / left(trainer)).backward()
     return gradient(trainer)
 
 
@@ -78,6 +84,7 @@ def trl_gradient(trainer, groups):
     rows, recipe, end = rows_of(groups), trainer.recipe, trainer.processing_class.pad_token_id
     trainer.model.zero_grad()
     plain = plain_groups(len(rows), recipe.micro_batches, trainer.run_seed, trainer.state.global_step)
+    divisor = left(trainer)
     for group in plain:
         side = {}
         for name, where in (("prompt", "left"), ("completion", "right")):
@@ -86,7 +93,7 @@ def trl_gradient(trainer, groups):
             side[f"{name}_mask"] = pad([torch.ones_like(x) for x in ids], padding_value=0, padding_side=where)
         advantages = torch.tensor([rows[i].advantage for i in group])
         inputs = {**side, "advantages": advantages, "old_per_token_logps": None, "ref_per_token_logps": None}
-        (GRPOTrainer._compute_loss(trainer, trainer.model, inputs) / len(plain)).backward()
+        (GRPOTrainer._compute_loss(trainer, trainer.model, inputs) / divisor).backward()
     return gradient(trainer)
 
 
@@ -144,6 +151,11 @@ def test_rows_without_advantage_cost_nothing_but_count(model, tokenizer, tasks, 
     computed = sum(len(batch["input_ids"]) for batch in trainer.micro_batches(groups) if batch)
     assert computed <= 16 < len(rows_of(groups)) == 32
     assert relative(our_gradient(trainer, groups), reference_gradient(trainer, groups)) < 1e-5
+
+
+def test_vllm_is_refused_and_not_silently_left_out(model, tokenizer, tasks, tmp_path):
+    with pytest.raises(TalkError, match="use_vllm is not wired"):
+        ChatTrainer(model, tokenizer, tasks, tiny_recipe(), ARMS["grpo"], 17, tmp_path, use_vllm=True)
 
 
 def test_tokens_in_are_tokens_trained(model, tokenizer, tasks, tmp_path):
@@ -260,6 +272,6 @@ def test_interrupted_and_resumed_ends_the_same(tokenizer, tasks, tmp_path):
     again = fresh(tmp_path / "broken")
     again.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-3"))
     assert adapter_sha256(again.model) == adapter_sha256(whole.model)
-    drop = {"seconds_rollout", "epoch"}
+    drop = {"seconds_rollout", "epoch", "step_time"}  # TRL 1 times its steps
     strip = [[{k: v for k, v in e.items() if k not in drop} for e in t.history] for t in (whole, again)]
     assert strip[0] == strip[1]
