@@ -51,7 +51,7 @@ class Browser:
             return json.load(reply)
 
     @staticmethod
-    def _wait_for(found, seconds: float = 30.0):
+    def _wait_for(found, seconds: float = 120.0):
         end = time.monotonic() + seconds
         while True:
             try:
