@@ -15,7 +15,7 @@ from . import stats
 from .evidence import COUNTERS, ArmEvidence, Evidence
 from .readings import codes, settlings
 from .recipe import Recipe
-from .runcharts import WINDOW, amount, series
+from .runcharts import OWN, WINDOW, amount, crossplay_table, series
 from .stats import Verdict
 
 POINTS, SHARE = "points of 100", "of 100"
@@ -199,9 +199,17 @@ def _others(source: Evidence) -> dict[str, Number]:
         found |= {f"{source.name}.equal.{name}.{key}": number
                   for key, number in {**_scores(arm), **_costs(arm)}.items()}
         found[f"{source.name}.equal.{name}.steps"] = Number(
-            len(arm.history[0]), str(len(arm.history[0])), "steps", (arm.sources[0].replace(": score", ": history"),),
-            "count")
-    return found | _codes(source) | _settling(source)
+            len(arm.history[0]), str(len(arm.history[0])), "steps",
+            (arm.sources[0].replace(": score", ": recipe.steps"),))
+    return found | _codes(source) | _cells(source) | _settling(source)
+
+
+def _cells(source: Evidence) -> dict[str, Number]:
+    """Cross-play by arm: what stands in the cells of the heat map."""
+    where = (f"{source.crossplay[0].source.split(': ')[0]}: rows[*].score",) if source.crossplay else ()
+    return {f"{source.name}.cross.{row}.{'own' if column == OWN else column}": Number(
+                fmean(values), points(fmean(values), 0), POINTS, where, "mean")
+            for (row, column), values in crossplay_table(source)[2].items()}
 
 
 def _codes(source: Evidence) -> dict[str, Number]:

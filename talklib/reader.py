@@ -24,7 +24,7 @@ from .store import Run
 
 SENT, USED, PRIVATE, END = "\x01", "\x02", "\x03", "\x04"
 """Signs round a marked number in texts: sent by its owner, used by the partner, private in the facts."""
-LIMIT = 3_500_000
+LIMIT = 4_200_000
 """No more chats are added to the page beyond these bytes: it would be slow to open on a phone."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
