@@ -31,8 +31,8 @@ What TRL 1 and transformers 5 do otherwise (read in TRL 1.16.0 and transformers 
 `max_prompt_length`; `_get_per_token_logps` is called `_get_per_token_logps_and_entropies`; `_step` is counted in
 `training_step`, so that counting it in `_prepare_inputs` too skips micro-batches; the loss is divided by the
 micro-batches inside `_compute_loss`; `generate` has no `use_model_defaults`; and the tokenizer of any Qwen2 model is
-loaded as transformers' own Qwen2Tokenizer, which cuts the desk world's words into letters, so that desk runs made
-with it would be other runs."""
+loaded as transformers' own Qwen2Tokenizer, which cuts the desk world's words into letters. `trainers` and
+`speakers` meet all of these."""
 
 
 @dataclass(frozen=True)
