@@ -41,9 +41,9 @@ def table(rows: Sequence[dict[str, str]], title: str = ""):
 class Prose:
     """Text with numbers in it, for notebooks.
 
-    In the text, `{{ p('grpo.score') }}` is a number of the post, `{{ o('grpo.score') }}` one of our runs; `has(..)`
-    asks whether our runs give it and `value(..)` gives it unrounded, so that a sentence can depend on it. A number that
-    is not there is a TalkError that names it."""
+    In the text, `{{ p('grpo.score') }}` is a number of the post, `{{ o('grpo.score') }}` one of our runs and
+    `{{ n('simulation.welch.3') }}` any, by its whole key; `has(..)` asks whether our runs give it and `value(..)` gives
+    it unrounded, so that a sentence can depend on it. A number that is not there is a TalkError that names it."""
 
     def __init__(self, post: Evidence, ours: Evidence):
         self.post, self.ours = post, ours
@@ -62,14 +62,14 @@ class Prose:
 
     def fill(self, text: str) -> str:
         """The text, filled in."""
+        ours = self.ours.name
         environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
         return environment.from_string(text).render(
-            p=lambda key: self._number(self.post, key).text, o=lambda key: self._number(self.ours, key).text,
-            value=lambda key: self._number(self.ours, key).value,
-            has=lambda *keys: all(f"{self.ours.name}.{key}" in self._numbers for key in keys))
+            n=lambda key: self._number(key).text, p=lambda key: self._number(f"{self.post.name}.{key}").text,
+            o=lambda key: self._number(f"{ours}.{key}").text, value=lambda key: self._number(f"{ours}.{key}").value,
+            has=lambda *keys: all(f"{ours}.{key}" in self._numbers for key in keys))
 
-    def _number(self, source: Evidence, key: str):
-        name = f"{source.name}.{key}"
-        if name not in self._numbers:
-            raise TalkError(f"there is no number {name!r} in the results; guard it with has({key!r}), or run the arm")
-        return self._numbers[name]
+    def _number(self, key: str):
+        if key not in self._numbers:
+            raise TalkError(f"there is no number {key!r} in the results; ask has(..) first, or run the arm")
+        return self._numbers[key]

@@ -64,16 +64,6 @@ def settle(a: Sequence[float], b: Sequence[float], wanted: float = 0.8) -> Settl
                     power(delta.value, *stds, n), detectable(*stds, n, wanted))
 
 
-def post_settling(arm: str = "reinforce_ada", against: str = "grpo", partner: str = "own") -> Settling:
-    """`settle` for two methods of the post; `partner` is `own` or `untrained`."""
-    arms = load("talk_methods")["arms"]
-    for name in (arm, against):
-        if name not in arms:
-            raise TalkError(f"the post has no method {name!r}; it has: {', '.join(arms)}")
-    entries = [arms[name] if partner == "own" else arms[name]["untrained_partner"] for name in (arm, against)]
-    return settle(*(entry["per_seed"] for entry in entries))
-
-
 def std_interval(std: float, n: int) -> tuple[float, float]:
     """95% interval of a standard deviation seen on n normal values: s * sqrt((n-1) / chi2 quantile)."""
     low, high = (sqrt((n - 1) / distributions.chi2.ppf(tail, n - 1)) for tail in reversed(TAILS))

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 
 from .chat import Chat
@@ -234,10 +233,3 @@ def show(chats: Sequence[Chat], after: Sequence[Chat] | None = None, labels: tup
              and (after is None or all(pair))][:limit]
     titles = labels if after is not None else ("", "")
     return HTML(LEGEND + "<hr>".join(pair_html(*pair, titles) for pair in shown) if shown else "<p>No such chats.</p>")
-
-
-def rows_side_by_side(before: Sequence[Chat], after: Sequence[Chat]) -> list[tuple[Chat | None, Chat | None]]:
-    """Chats of two runs matched by problem and number, for a reader's own loops."""
-    one, two = ({(c.problem_id, c.index): c for c in chats} for chats in (before, after))
-    keys = dict(zip_longest([*one, *two], ()))
-    return [(one.get(key), two.get(key)) for key in keys]

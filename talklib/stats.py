@@ -15,7 +15,6 @@ import numpy as np
 from scipy import stats
 
 from . import TalkError
-from .published import load
 
 DRAWS = 2000
 LEVEL = 0.95
@@ -177,23 +176,6 @@ def verdict(paired: Delta, seeds_a: Sequence[float], seeds_b: Sequence[float], r
     return Verdict("moved" if all(found.tests.values()) else "flat", paired, band, centre, half, spread, freedom)
 
 
-def post_verdicts(df: str = "within") -> dict[str, tuple[Verdict, str]]:
-    """The post's seven comparisons, in its order -> (our verdict from its published figures, its own verdict).
-
-    Scores a problem are not published, so the paired interval is the published `ci95`; all else is worked out."""
-    solve, methods = load("talk_to_solve"), load("talk_methods")
-    noise, arms, trained = solve["noise"], methods["arms"], solve["arms"]
-    alone = {name: arm["per_seed"] for name, arm in arms.items()}
-    mixed = {name: arm["untrained_partner"]["per_seed"] for name, arm in arms.items()}
-    rows = [("chat - blocked", solve["delta"], trained["trained_chat"]["per_seed"],
-             trained["trained_blocked"]["per_seed"])]
-    for key, seeds, suffix in (("deltas_vs_grpo", alone, ""),
-                               ("deltas_vs_grpo_untrained_partner", mixed, ", untrained partner")):
-        rows += [(f"{name} - grpo{suffix}", entry, seeds[name], seeds["grpo"]) for name, entry in methods[key].items()]
-    return {name: (verdict(Delta(entry["value"], *entry["ci95"]), a, b, noise["run_std"], noise["runs"], df),
-                   entry["verdict"]) for name, entry, a, b in rows}
-
-
 # A reader's better tools
 
 
@@ -288,14 +270,6 @@ def counter_tests(a: Sequence[Mapping[str, float | None]], b: Sequence[Mapping[s
     found = {name: welch([run[name] for run in a], [run[name] for run in b]) for name in names}
     adjusted = holm({name: p for name, (_, p) in found.items()})
     return {name: CounterTest(delta, p, adjusted[name]) for name, (delta, p) in found.items()}
-
-
-def pass_at_k(right: int, answers: int, k: int) -> float:
-    """Chance that k of a problem's answers, drawn without replacement, hold a right one: 1 - C(n-c, k)/C(n, k) (Chen
-    et al. 2021, arXiv:2107.03374). With k = answers it is 1 as soon as any is right: the post's pass@4."""
-    if not (0 <= right <= answers and 1 <= k <= answers):
-        raise TalkError(f"pass@{k} of {right} right in {answers} answers: k must be 1 to {answers}, right up to it")
-    return 1 - comb(answers - right, k) / comb(answers, k)
 
 
 def power(difference: float, std_a: float, std_b: float, n: int, level: float = 1 - LEVEL) -> float:

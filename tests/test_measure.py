@@ -16,6 +16,7 @@ from talklib.credit import RULES
 from talklib.crossplay import play_row, seats_in
 from talklib.evidence import from_post, from_runs
 from talklib.experiment import run_arm
+from talklib.notebook import Prose
 from talklib.numbers import collect
 from talklib.power import World, world_of
 from talklib.readings import codes, settlings
@@ -211,6 +212,17 @@ def test_settlings_are_the_tests_they_name():
     assert rows[2]["seeds an arm to settle it"] == str(stats.seeds_needed(ada, grpo))
     numbers = collect([post])
     assert numbers["post.settle.mixed.own.seeds"].text == "more than 1,000"
+
+
+def test_prose_takes_its_numbers_from_the_results(tmp_path):
+    results = tmp_path / "desk"
+    made_run(results, "grpo", 17, 0.5)
+    prose = Prose(from_post(), from_runs(results))
+    text = "{{ p('grpo.score') }}, {{ o('grpo.score') }}{% if has('raft.score') %}, RAFT{% endif %}"
+    assert prose.fill(text + ", {{ n('method.draws') }}") == "40.2, 50.0, 2,000"
+    assert prose.fill("{{ 'up' if value('grpo.score') > 0.4 else 'down' }}") == "up"
+    with pytest.raises(TalkError, match=r"no number 'desk\.raft\.score'"):
+        prose.fill("{{ o('raft.score') }}")
 
 
 def test_tables_over_seeds(tmp_path):

@@ -13,6 +13,7 @@ from statistics import fmean
 import pytest
 from talklib import TalkError, charts, claims, numbers, paper, stats, tables
 from talklib.evidence import COSTS, from_post, from_runs
+from talklib.published import load
 from talklib.readings import codes
 from talklib.recipe import ARMS, SEEDS, Recipe
 
@@ -252,12 +253,14 @@ def test_tables_by_hand_from_the_post():
 
 
 def test_the_posts_verdicts_follow_from_its_figures():
-    verdicts = {pair: v.verdict for pair, v in from_post().verdicts.items()}
-    assert verdicts.pop(("grpo", "grpo_blocked")) == "moved"
-    assert set(verdicts.values()) == {"flat"} and len(verdicts) == 3
-    assert {v.verdict for v in from_post().partner_verdicts.values()} == {"flat"}
-    derived = stats.post_verdicts()
-    assert len(derived) == 7 and all(found.verdict == published for found, published in derived.values())
+    """All seven, each against the verdict that the post published beside the figures."""
+    post, solve, methods = from_post(), load("talk_to_solve"), load("talk_methods")
+    stated = {("grpo", "grpo_blocked"): solve["delta"]["verdict"]} | {
+        (name, "grpo"): entry["verdict"] for name, entry in methods["deltas_vs_grpo"].items()}
+    mixed = {(name, "grpo"): entry["verdict"] for name, entry in methods["deltas_vs_grpo_untrained_partner"].items()}
+    assert {pair: found.verdict for pair, found in post.verdicts.items()} == stated
+    assert {pair: found.verdict for pair, found in post.partner_verdicts.items()} == mixed
+    assert len(stated) + len(mixed) == 7 and list(stated.values()).count("moved") == 1
 
 
 def test_claims_by_the_posts_own_figures():

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 from talklib import TalkError, power, stats
+from talklib.evidence import from_post
+from talklib.readings import settlings
 
 fractions = st.lists(st.integers(0, 4).map(lambda n: n / 4), min_size=2, max_size=40)
 
@@ -89,7 +91,5 @@ def test_the_rules_false_alarms_when_nothing_differs():
 
 
 def test_settling_the_posts_comparison():
-    found = power.post_settling()
+    found = settlings(from_post())["reinforce_ada", "own"]
     assert found.delta.value == pytest.approx(0.085) and found.seeds > 3 and found.power_now < 0.8
-    with pytest.raises(TalkError, match="raft"):
-        power.post_settling("rafts")
