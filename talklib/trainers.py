@@ -7,6 +7,7 @@ Left out, because the post does not use them: the KL term, division by the sprea
 """
 
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -92,6 +93,9 @@ class ChatTrainer(GRPOTrainer):
         self.tasks, self.recipe, self.arm, self.run_seed, self.judge = list(tasks), recipe, arm, seed, judge
         self.rule = get_rule(arm.credit)
         set_seed(seed)  # LoRA's first weights are drawn in TRL's constructor, before TRL sets its own seed
+        # transformers tells accelerate its precision by this variable and never clears it: after a bfloat16 run in the
+        # same process, or from a shell that has it set, a float32 recipe would train under autocast and not say so
+        os.environ["ACCELERATE_MIXED_PRECISION"] = "no"
         self._twins = (MergedTwin(model), MergedTwin(model)) if recipe.merged_rollout else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TRL warns about a bare `prompt` column; it is never read

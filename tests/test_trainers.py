@@ -216,6 +216,20 @@ def test_same_seed_same_adapter_and_another_seed_another(tokenizer, tasks, tmp_p
     assert trained(18, "c") != first
 
 
+def test_precision_is_the_recipes_and_not_the_last_runs(tokenizer, tasks, tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # what a shell, or a bfloat16 run before, leaves behind
+
+    def adapter_and_precision(dtype, name):
+        trainer = make_trainer(make_model(tokenizer), tokenizer, tasks, tmp_path / name, dtype=dtype)
+        trainer.train()
+        return adapter_sha256(trainer.model), trainer.accelerator.mixed_precision
+
+    before = adapter_and_precision("float32", "a")
+    half = adapter_and_precision("bfloat16", "b")
+    assert adapter_and_precision("float32", "c") == before
+    assert (before[1], half[1]) == ("no", "bf16") and before[0] != half[0]
+
+
 def test_no_signal_no_learning(model, tokenizer, tasks, tmp_path):
     trainer = make_trainer(model, tokenizer, tasks, tmp_path, judge=flat)
     before = adapter_sha256(trainer.model)

@@ -66,8 +66,10 @@ def here() -> dict:
 def _processor() -> str:
     if not Path("/proc/cpuinfo").is_file():
         return platform.processor()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    lines = Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    # two generations of a server processor can go by one name
+    return " / ".join(told.get(name, "?") for name in ("model name", "cpu family", "model", "stepping"))
 
 
 def apart(steps: list[dict], others: list[dict]) -> dict:
