@@ -116,7 +116,7 @@ def _run(recipe, arm, seed, folder, partners, say, report_every, after, override
             weights = twins[0].load(trained) if policy and arm.trained else twins[1].model
         return ModelSpeaker(weights, tokenizer, recipe.eval_sampling, recipe.max_prompt_tokens,
                             recipe.generation_rows, adapter_off=twins is None and arm.trained and not policy,
-                            decoding=recipe.decoding)
+                            decoding="dynamic" if recipe.decoding == "vllm" else recipe.decoding)
 
     policy, untrained = speaker(True), speaker(False)
     seatings = {"pair": {"A": policy, "B": policy}}

@@ -16,7 +16,7 @@ from . import TalkError
 from .calls import scrub
 from .experiment import git_state, run_arm
 from .plan import get_gpu
-from .recipe import Recipe
+from .recipe import VLLM, Recipe
 from .store import run_folder, write_atomic
 
 APP, VOLUME, MOUNT = "talklib", "talklib-results", "/results"
@@ -40,8 +40,10 @@ NO_TOKEN = ("no Modal token is set: make an account at modal.com, then run `pyth
             "your own, and `--dry-run` shows the plan")
 
 
-def pins(path: str | Path | None = None) -> list[str]:
-    """The image's packages at constraints.txt's versions, torch at the post's. TalkError names what lacks a pin."""
+def pins(path: str | Path | None = None, vllm: bool = False) -> list[str]:
+    """The image's packages at constraints.txt's versions, torch at the post's. TalkError names what lacks a pin.
+
+    With `vllm`, vLLM too, and no pin for numpy: the numba that it brings wants one below 2.3."""
     path = Path(path) if path else Path(__file__).resolve().parents[1] / "constraints.txt"
     if not path.is_file():
         raise TalkError(f"{path} is missing: the image's versions are read from it, so start runs from a clone")
@@ -50,7 +52,8 @@ def pins(path: str | Path | None = None) -> list[str]:
     lacking = [name for name in PINNED if name.lower() not in found]
     if lacking:
         raise TalkError(f"{path} has no pin for {', '.join(lacking)}")
-    return [f"torch=={TORCH}", *(f"{name}=={found[name.lower()]}" for name in PINNED)]
+    wanted = [name for name in PINNED if not (vllm and name == "numpy")]
+    return [f"torch=={TORCH}", *([f"vllm=={VLLM}"] if vllm else []), *(f"{n}=={found[n.lower()]}" for n in wanted)]
 
 
 @dataclass(frozen=True)
@@ -143,17 +146,19 @@ def where(recipe: Recipe) -> str:
 
 
 class Service:
-    """Modal's client objects, built when first needed. Importing Modal needs no token; all but `build` does."""
+    """Modal's client objects, built when first needed. Importing Modal needs no token; all but `build` does.
 
-    def __init__(self, limits: Limits):
-        self.limits = limits
+    `vllm`: put vLLM in the image."""
+
+    def __init__(self, limits: Limits, vllm: bool = False):
+        self.limits, self.vllm = limits, vllm
 
     def build(self):
         """(app, function, volume): nothing is sent yet."""
         import modal
 
         commit_id = git_state()["commit"] or "unknown"
-        image = (modal.Image.debian_slim(python_version="3.11").pip_install(*pins())
+        image = (modal.Image.debian_slim(python_version="3.11").pip_install(*pins(vllm=self.vllm))
                  .env({"TALKLIB_COMMIT": commit_id, "TOKENIZERS_PARALLELISM": "false", "HF_HOME": HUB_MOUNT})
                  .add_local_python_source("talklib", ignore=list(STAYS)))
         app = modal.App(APP, include_source=False)

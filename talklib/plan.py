@@ -21,7 +21,11 @@ from .published import load
 from .recipe import Arm, Recipe, get_arm
 from .shapes import GIB, SHAPES, Memory, Shape, memory_of, number_bytes, shape_of
 
-PRICE_DATE = "September 2026"
+POST_PRICE = "as the post paid, September 2026"
+LIST_PRICE = "as techbytes.app listed it in May 2026"
+OLD_PRICE = "an older price, not checked: see modal.com/pricing"
+VLLM_SHARE = 0.3
+"""Share of a GPU that TRL 0.19.1 gives a colocated vLLM."""
 EFFICIENCY = 0.4
 """Share of a GPU's peak that training reaches: usual for models of this size."""
 PROBLEM_CHARS = 155
@@ -38,21 +42,21 @@ class Gpu:
     gib: float
     """Memory that programs see."""
     usd_hour: float
-    """Price, as of `PRICE_DATE`. The H100's is the one that the post paid; the others are to be checked."""
     tflops: float
     """Multiplications and additions in bfloat16, 10^12 a second; 0 where it has no such units."""
     tflops32: float
     """The same in float32."""
     gb_s: float
     """Memory traffic, 10^9 bytes a second."""
-    checked: bool = False
+    priced: str = OLD_PRICE
+    """Where and when the price is from."""
 
 
 GPUS = {gpu.name: gpu for gpu in (
-    Gpu("H100", 79.6, 4.00, 989, 67, 3350, checked=True), Gpu("H200", 140, 4.54, 989, 67, 4800),
-    Gpu("A100-80GB", 80, 2.50, 312, 19.5, 2039), Gpu("A100-40GB", 40, 2.10, 312, 19.5, 1555),
-    Gpu("L40S", 45, 1.95, 362, 91.6, 864), Gpu("A10G", 22.5, 1.10, 70, 31.2, 600),
-    Gpu("L4", 22.5, 0.80, 121, 30.3, 300), Gpu("T4", 15, 0.59, 0, 8.1, 320))}
+    Gpu("H100", 79.6, 4.00, 989, 67, 3350, POST_PRICE), Gpu("H200", 140, 4.54, 989, 67, 4800),
+    Gpu("A100-80GB", 80, 2.50, 312, 19.5, 2039, LIST_PRICE), Gpu("A100-40GB", 40, 2.10, 312, 19.5, 1555),
+    Gpu("L40S", 45, 1.95, 362, 91.6, 864, LIST_PRICE), Gpu("A10G", 22.5, 1.10, 70, 31.2, 600),
+    Gpu("L4", 22.5, 0.80, 121, 30.3, 300, LIST_PRICE), Gpu("T4", 15, 0.59, 0, 8.1, 320, LIST_PRICE))}
 """Name -> kind. The names are the service's own; it does not check them before it is asked to start."""
 
 
@@ -296,7 +300,7 @@ def text(found: Plan) -> str:
     recipe = found.recipe
     runs = sum(len(row.seeds) for row in found.rows)
     lines = [f"{runs} run{'s' * (runs > 1)} of {recipe.model} on {recipe.data}, one {found.gpu.name} each "
-             f"(${found.gpu.usd_hour:.2f} an hour, {PRICE_DATE}{'' if found.gpu.checked else ', not checked'})", "",
+             f"(${found.gpu.usd_hour:.2f} an hour, {found.gpu.priced})", "",
              f"{'arm':<15}{'seeds':<15}{'steps':>6}{'chats':>8}{'messages':>10}{'written':>9}{'read':>9}"
              f"{'GPU min/seed':>14}{'dollars':>9}   minutes from"]
     for row in found.rows:
@@ -320,10 +324,15 @@ def _memory_lines(recipe: Recipe, m: Memory, gpu: Gpu) -> list[str]:
             ("activations", m.activations, f"one micro-batch of {recipe.micro_batches} a step, every row at its cap"),
             ("logits", m.logits, f"{recipe.logit_chunk or 'all'} written tokens at a time; whole they would take "
                                  f"{m.logits_whole / GIB:.1f} GiB"),
-            ("keys and values", m.cache, "while a turn is generated; before training, not beside it"))
-    lines = ["memory at the caps, GiB", *(f"  {name:<20}{value / GIB:>7.2f}   {why}" for name, value, why in rows)]
-    verdict = "fits" if m.peak < 0.9 * gpu.gib * GIB else "does NOT fit: raise micro_batches, or lower the caps"
-    lines.append(f"  {'peak':<20}{m.peak / GIB:>7.2f}   {verdict} (a {gpu.name} has {gpu.gib:g})")
+            ("keys and values", m.cache, "while a turn is generated; before training, not beside it"),
+            ("copies", m.copies, "of the weights, with the adapter added, for generation"))
+    engine = VLLM_SHARE * gpu.gib * GIB if recipe.decoding == "vllm" else 0.0
+    rows += (("vLLM", engine, f"{VLLM_SHARE:g} of the GPU, TRL's default: its own weights, keys and values"),)
+    lines = ["memory at the caps, GiB",
+             *(f"  {name:<20}{value / GIB:>7.2f}   {why}" for name, value, why in rows if value)]
+    peak = m.peak + engine
+    verdict = "fits" if peak < 0.9 * gpu.gib * GIB else "does NOT fit: raise micro_batches, or lower the caps"
+    lines.append(f"  {'peak':<20}{peak / GIB:>7.2f}   {verdict} (a {gpu.name} has {gpu.gib:g})")
     if recipe.dtype == "bfloat16" and not gpu.tflops:
         lines.append(f"  a {gpu.name} has no bfloat16 units: set dtype=float32, or take --scale small")
     return lines

@@ -155,7 +155,8 @@ class Recipe:
     """Most messages generated side by side."""
     decoding: str = "dynamic"
     """`dynamic` lets finished rows leave the batch; `static` keeps every shape fixed, so that on CUDA a token step is
-    compiled into one graph. The same tokens either way; `python -m bench.decoding` says which is faster on a GPU."""
+    compiled into one graph. The same tokens either way; `python -m bench.decoding` says which is faster on a GPU.
+    `vllm` rolls out with vLLM, which samples other chats (`vllm_speaker` names its limits); evaluation is `dynamic`."""
     logit_chunk: int = 1024
     """Written tokens whose logits are held at a time while training; 0 holds a whole micro-batch's. With a vocabulary
     of 151,936 the logits of one row of 384 tokens are 0.2 GiB in float32, and training keeps several such copies."""
@@ -207,13 +208,17 @@ class Recipe:
 
     def digest(self) -> str:
         """Changes whenever a setting that could change the result changes."""
+        unseen = set(UNSEEN) - ({"decoding"} if self.decoding == "vllm" else set())
         settings = {name: value for name, value in self.as_dict().items()
-                    if name not in UNSEEN and not (name in LATER and getattr(self, name) == LATER[name])}
+                    if name not in unseen and not (name in LATER and getattr(self, name) == LATER[name])}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 UNSEEN = ("generation_rows", "decoding", "logit_chunk", "checkpoint_every")
-"""Settings of speed and memory, left out of a recipe's digest."""
+"""Settings of speed and memory, left out of a recipe's digest; but vllm samples otherwise, so decoding counts there."""
+
+VLLM = "0.10.0"
+"""The vLLM that `decoding="vllm"` was written for: the one that pins torch 2.7.1, the full run's own."""
 
 LATER = {"columns": Columns()}
 """Settings that came after the first stored runs, left out while they have the value that those runs had."""

@@ -40,7 +40,7 @@ def launch(recipe: Recipe, arms: Iterable[str], seeds: Iterable[int], out: str |
     token, when the estimate of what would be started is above `budget` (dollars), when the recipe needs this machine's
     own files, or when one of the runs is under way with another recipe."""
     limits, seeds = limits or Limits(), list(seeds)
-    service = service or Service(limits)
+    service = service or Service(limits, vllm=recipe.decoding == "vllm")
     _check_hub(recipe)
     wanted = [(get_arm(arm).name, seed) for arm in arms for seed in seeds]
     with record_of(out):

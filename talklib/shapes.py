@@ -91,11 +91,13 @@ class Memory:
     """If a micro-batch's logits were held at once."""
     cache: int
     """Keys and values while a turn is generated."""
+    copies: int = 0
+    """Of the weights, with the adapter added, for whatever generates."""
 
     @property
     def peak(self) -> int:
         """Rollout and training take turns: the larger of the two, and what is always there."""
-        return self.weights + self.adapter + max(self.activations + self.logits, self.cache)
+        return self.weights + self.adapter + self.copies + max(self.activations + self.logits, self.cache)
 
 
 def memory_of(recipe: Recipe, shape: Shape) -> Memory:
@@ -114,6 +116,8 @@ def memory_of(recipe: Recipe, shape: Shape) -> Memory:
     wrote = rows * sum(caps) // turns
     held = min(recipe.logit_chunk, wrote) if recipe.logit_chunk else rows * max(caps)
     logits = shape.vocab * (size + 4 + 4)
+    copies = 2 if recipe.decoding == "vllm" else 4 if recipe.merged_rollout else 0  # a twin keeps the base beside it
     return Memory(shape.parameters * size, shape.lora(r, recipe.lora_targets) * 16, tokens * per_token, held * logits,
                   rows * max(caps) * logits,
-                  2 * shape.layers * shape.kv * size * min(recipe.generation_rows, max(chats, 1)) * length)
+                  2 * shape.layers * shape.kv * size * min(recipe.generation_rows, max(chats, 1)) * length,
+                  copies * shape.parameters * size)

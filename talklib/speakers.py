@@ -321,7 +321,7 @@ class ModelSpeaker:
         if self.decoding == "dynamic":
             return generate
         if self.decoding != "static":
-            raise TalkError(f"Recipe.decoding is {self.decoding!r}; it must be dynamic or static")
+            raise TalkError(f"Recipe.decoding is {self.decoding!r}; it must be dynamic, static or vllm")
         if not hasattr(self.model, "_fixed"):
             self.model._fixed = compiled(self.model) if self.model.device.type == "cuda" else Fixed()
         return partial(generate_static, fixed=self.model._fixed, longest_prompt=self.max_prompt_tokens)

@@ -11,6 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from .recipe import Arm, Recipe
 from .rollout import Group, collect
 from .speakers import MergedTwin, ModelSpeaker
 from .splitter import Task
+from .vllm_speaker import Engine, VllmSpeaker, launched, trl_settings
 
 Judge = Callable[[list[Chat]], list[Chat]]
 
@@ -88,21 +90,27 @@ class ChatTrainer(GRPOTrainer):
         if recipe.beta:
             raise TalkError("Recipe.beta must be 0: there is no reference model here")
         if overrides.get("use_vllm"):
-            raise TalkError("use_vllm is not wired: TRL 0.19.1 calls vLLM inside the generation step that whole chats "
-                            "replace here; leave it out (--set decoding=static is the fast way there is)")
+            raise TalkError("use_vllm is set by Recipe.decoding: give it the value vllm (--set decoding=vllm)")
         self.tasks, self.recipe, self.arm, self.run_seed, self.judge = list(tasks), recipe, arm, seed, judge
         self.rule = get_rule(arm.credit)
         set_seed(seed)  # LoRA's first weights are drawn in TRL's constructor, before TRL sets its own seed
         # transformers tells accelerate its precision by this variable and never clears it: after a bfloat16 run in the
         # same process, or from a shell that has it set, a float32 recipe would train under autocast and not say so
         os.environ["ACCELERATE_MIXED_PRECISION"] = "no"
-        self._twins = (MergedTwin(model), MergedTwin(model)) if recipe.merged_rollout else None
+        vllm = recipe.decoding == "vllm"
+        self._twins = [MergedTwin(model) for _ in range(1 if vllm else 2)] if vllm or recipe.merged_rollout else None
+        settings = trl_settings(recipe) if vllm else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TRL warns about a bare `prompt` column; it is never read
-            super().__init__(model=model, reward_funcs=_no_reward, processing_class=tokenizer,
-                             args=grpo_config(recipe, seed, out_dir, **overrides),
-                             train_dataset=Dataset.from_list([{"prompt": ""}] * len(tasks)),
-                             peft_config=lora_config(recipe))
+            config = grpo_config(recipe, seed, out_dir, **settings, **overrides)
+            with launched() if vllm else nullcontext():
+                super().__init__(model=model, reward_funcs=_no_reward, processing_class=tokenizer, args=config,
+                                 train_dataset=Dataset.from_list([{"prompt": ""}] * len(tasks)),
+                                 peft_config=lora_config(recipe))
+        if vllm and not hasattr(self, "llm"):
+            raise TalkError("Recipe.decoding is vllm, and this TRL builds its engine in another way; TRL 0.19.1 is "
+                            "the version that is supported")
+        self.engine = Engine(self.llm, self._twins[0]) if vllm else None
         self.remove_callback(PrinterCallback)
         self._plain_head: bool | None = None
         self._served = 0  # micro-batches handed out; TRL's own count is kept in another place in each version
@@ -148,6 +156,9 @@ class ChatTrainer(GRPOTrainer):
                       max_prompt_tokens=self.recipe.max_prompt_tokens, rows=self.recipe.generation_rows,
                       decoding=self.recipe.decoding)
         model = self.accelerator.unwrap_model(self.model)
+        if self.engine is not None:
+            common |= dict(model=self.engine.twin.model, engine=self.engine)
+            return VllmSpeaker(policy=model, trained=True, **common), VllmSpeaker(**common)
         if self._twins is None:
             return ModelSpeaker(model, trained=True, **common), ModelSpeaker(model, adapter_off=True, **common)
         return ModelSpeaker(self._twins[0].load(model), trained=True, **common), ModelSpeaker(

@@ -128,6 +128,9 @@ FAULTS = (
     fault("the untrained twin is the policy", "trainers.py", "self._twins[1].model, **common)",
           "self._twins[1].load(model), **common)",
           "test_properties.py::test_the_untrained_partner_is_the_base_whatever_the_adapter_is"),
+    fault("vLLM speaks for the untrained partner with the policy's weights", "vllm_speaker.py",
+          "if self._speaks is not speaker:", "if self._speaks is None:",
+          "test_vllm.py::test_the_engine_speaks_with_the_weights_of_whoever_speaks"),
     # sampling
     fault("the temperature is not applied in sampling", "speakers.py", "if sampling.temperature != 1.0:",
           "if sampling.temperature > 9.0:", "test_properties.py::test_sampling_is_by_the_named_temperature_and_top_p"),

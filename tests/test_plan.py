@@ -135,6 +135,9 @@ def test_memory_agrees_with_what_the_post_saw():
     assert two.peak < 60 * 2**30 < 72 * 2**30 < four.peak
     chunked = memory_of(Recipe.paper(), shape)
     assert chunked.logits < two.logits / 2 and chunked.logits_whole == two.logits
+    with_engine = memory_of(Recipe.paper(decoding="vllm"), shape)
+    assert with_engine.peak - chunked.peak == 2 * shape.parameters * 2  # a copy to add the adapter to, and its base
+    assert "0.3 of the GPU" in text(plan(Recipe.paper(decoding="vllm"), ["grpo"], [17]))
     longer = replace(Recipe.paper().protocol, last_tokens=2000)
     assert memory_of(Recipe.paper(protocol=longer), shape).logits == chunked.logits  # does not grow with the message
 

@@ -62,6 +62,9 @@ def test_the_image_is_asked_for_the_pins(monkeypatch):
         self, *words, **more))
     Service(Limits()).build()
     assert asked == pins()
+    asked.clear()
+    Service(Limits(), vllm=True).build()
+    assert set(asked) ^ set(pins()) == {"vllm==0.10.0", *(pin for pin in pins() if pin.startswith("numpy=="))}
 
 
 def test_the_container_gets_the_package_with_its_desk_model(monkeypatch):

@@ -153,11 +153,6 @@ def test_rows_without_advantage_cost_nothing_but_count(model, tokenizer, tasks, 
     assert relative(our_gradient(trainer, groups), reference_gradient(trainer, groups)) < 1e-5
 
 
-def test_vllm_is_refused_and_not_silently_left_out(model, tokenizer, tasks, tmp_path):
-    with pytest.raises(TalkError, match="use_vllm is not wired"):
-        ChatTrainer(model, tokenizer, tasks, tiny_recipe(), ARMS["grpo"], 17, tmp_path, use_vllm=True)
-
-
 def test_tokens_in_are_tokens_trained(model, tokenizer, tasks, tmp_path):
     trainer = make_trainer(model, tokenizer, tasks, tmp_path)
     groups = trainer.rollout(tasks[:2])
