@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import TalkError
@@ -10,7 +11,9 @@ from .published import published
 from .recipe import ARMS
 from .store import load_run, load_runs, run_folder
 
-NOTEBOOKS = ("01_split", "02_baseline", "03_train", "04_behavior", "05_methods", "06_figures")
+WAVES = (("01_split", "02_baseline"), ("03_train",), ("04_behavior", "05_methods", "06_figures"))
+"""The six notebooks; side by side but for the one that trains, which keeps two cores busy by itself."""
+NOTEBOOKS = tuple(name for wave in WAVES for name in wave)
 LIVE = ("grpo", "grpo_blocked", "base", "base_blocked")
 """Arms that `make artifact` trains and plays anew, the slow ones first."""
 LIVE_SEED = 17
@@ -29,7 +32,8 @@ def root() -> Path:
 
 def run_notebooks(out: Path, live: bool, only: str | None = None,
                   parameters: Mapping[str, object] | None = None) -> None:
-    """Executes the notebooks in order, each from a clean kernel; stops at the first that fails, naming the cell.
+    """Executes the notebooks in order, each from a clean kernel, those of a wave side by side; stops after the first
+    wave in which one fails, naming the cell.
 
     `parameters` go to the notebooks that know them; one that none knows is a TalkError (papermill only warns)."""
     import papermill
@@ -44,11 +48,11 @@ def run_notebooks(out: Path, live: bool, only: str | None = None,
         if not any(parameter in names for names in known.values()):
             raise TalkError(f"no notebook has a parameter {parameter!r}; there are "
                             f"{', '.join(sorted(set().union(*known.values())))}")
-    for name, source in sources.items():
+    def run(name: str) -> None:
         began = time.perf_counter()
         wanted = {**({"live": True} if live else {}), **parameters}
         try:
-            papermill.execute_notebook(str(source), str(out / f"{name}.ipynb"),
+            papermill.execute_notebook(str(sources[name]), str(out / f"{name}.ipynb"),
                                        parameters={k: v for k, v in wanted.items() if k in known[name]},
                                        kernel_name="python3", cwd=str(root()), progress_bar=False, log_output=False)
         except papermill.PapermillExecutionError as error:
@@ -56,6 +60,11 @@ def run_notebooks(out: Path, live: bool, only: str | None = None,
                             f"the executed copy is {out / (name + '.ipynb')}") from error
         _tidy(out / f"{name}.ipynb")
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+
+    for together in WAVES:
+        with ThreadPoolExecutor(len(together)) as pool:
+            for done in [pool.submit(run, name) for name in together if name in sources]:
+                done.result()
 
 
 def _tidy(path: Path) -> None:

@@ -12,6 +12,7 @@ def add_commands(commands) -> None:
     command = commands.add_parser("figures", help="rebuild figures, tables and the paper from stored results, no torch")
     command.set_defaults(handler=figures_command)
     command.add_argument("--no-chats", action="store_true", help="leave paper/chats.html, the longest part, as it is")
+    command.add_argument("--anew", action="store_true", help="rebuild even where nothing has changed")
     command = commands.add_parser("where", help="the file and field behind a number of the paper")
     command.set_defaults(handler=where_command)
     command.add_argument("number", help='as it is printed ("40.2", "+36.5"), or its key ("post.grpo.score")')
@@ -29,7 +30,7 @@ def figures_command(options: argparse.Namespace) -> int:
     from .artifact import root
     from .paper import build
 
-    for line in build(root(), chats=not options.no_chats):
+    for line in build(root(), chats=not options.no_chats, anew=options.anew):
         print(line)
     return 0
 

@@ -4,11 +4,15 @@
 on every rebuild from the same results. In the page a number is a link to the row that says where it is from.
 """
 
+import hashlib
 import html
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
@@ -29,9 +33,18 @@ def sources(root: Path) -> list[Evidence]:
     return [*found, full] if full.arms else found
 
 
-def build(root: str | Path, chats: bool = True) -> list[str]:
-    """Rebuilds all of it; returns a line a part. `chats=False` leaves paper/chats.html as it is."""
-    root = Path(root)
+def build(root: str | Path, chats: bool = True, anew: bool = False) -> list[str]:
+    """Rebuilds all of it; returns a line a part. `chats=False` leaves paper/chats.html as it is.
+
+    Where neither what goes in nor what came out has changed since the last build, nothing is done; `anew` does it all
+    the same. The page of chats takes a third of the work and is made by a process of its own, side by side."""
+    root = Path(root).resolve()
+    stamp = root / "build" / "paper.json"
+    if not anew and stamp.is_file():
+        last = json.loads(stamp.read_text(encoding="utf-8"))
+        if last["chats"] >= chats and last["state"] == _state(root):
+            return last["lines"]
+    reading = _in_its_own_process("write_chats", root) if chats else None
     evidence = sources(root)
     numbers = all_numbers(evidence, root)
     drawn, found = figures.write(root, evidence, numbers), all_tables(evidence, root)
@@ -43,12 +56,44 @@ def build(root: str | Path, chats: bool = True) -> list[str]:
     write_atomic(root / "paper" / "post.md", render(root, evidence, numbers, found))
     write_atomic(root / "paper" / "post.html", page(root, render(root, evidence, numbers, found, linked=True)))
     lines.append(f"paper: {len(entries)} numbers, post.md, post.html")
-    if chats:
-        ours = [source for source in evidence if source.runs]
-        note = " ".join(f"{source.label[0].upper()}{source.label[1:]}." for source in ours)
-        write_atomic(root / "paper" / "chats.html", reader.page(ours, root / "paper", note or "No runs yet."))
+    if reading is not None:
+        complaint = reading.communicate()[1]
+        if reading.returncode:
+            raise TalkError(f"paper/chats.html: {complaint.strip().splitlines()[-1] if complaint.strip() else '?'}")
         lines.append("paper: chats.html")
+    write_atomic(stamp, to_json({"chats": chats, "state": _state(root), "lines": lines}))
     return lines
+
+
+def write_chats(root: str | Path) -> None:
+    """Writes paper/chats.html, every stored chat to read."""
+    root = Path(root)
+    ours = [source for source in sources(root) if source.runs]
+    note = " ".join(f"{source.label[0].upper()}{source.label[1:]}." for source in ours)
+    write_atomic(root / "paper" / "chats.html", reader.page(ours, root / "paper", note or "No runs yet."))
+
+
+def _in_its_own_process(name: str, root: Path) -> subprocess.Popen:
+    code = f"import sys\nfrom talklib import TalkError, paper\ntry: paper.{name}(sys.argv[1])\n" \
+           "except TalkError as error: sys.exit(str(error))"
+    return subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=Path(__file__).resolve().parents[1],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _state(root: Path) -> str:
+    """A checksum of all that the build reads and writes: results, text, figures, this package, libraries' versions."""
+    package = Path(__file__).resolve().parent
+    places = {root / "results": ("**/*.json", "**/*.parquet"), root / "figures": ("*",), root / "paper": ("**/*",),
+              package: ("**/*.py", "**/*.json")}
+    found = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in LIBRARIES).encode())
+    for folder, patterns in places.items():
+        for path in sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}):
+            found.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    return found.hexdigest()
+
+
+LIBRARIES = ("matplotlib", "numpy", "scipy", "pyarrow", "jinja2", "pypandoc_binary")
+"""Whose versions may move a byte of figures or pages."""
 
 
 def prune(folder: Path, written: set[str]) -> None:

@@ -173,13 +173,17 @@ class Run:
         return self.record.get("history", [])
 
     @cached_property
-    def _rows(self) -> list[dict]:
+    def _table(self) -> pa.Table:
         path = self.folder / "chats.parquet"
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != self.record["chats_sha256"]:
             raise TalkError(f"{path} is not the file that run.json describes (truncated or edited); "
                             "restore it, or remove the folder and run the arm again")
-        return pq.read_table(pa.BufferReader(data)).to_pylist()
+        return pq.read_table(pa.BufferReader(data))
+
+    @cached_property
+    def _rows(self) -> list[dict]:
+        return self._table.to_pylist()
 
     def chats(self, evaluation: str = "pair") -> list[Chat]:
         """Its chats of one evaluation, graded by today's grader."""
@@ -189,7 +193,8 @@ class Run:
     def scores(self, evaluation: str = "pair") -> dict[str, float]:
         """Problem id -> mean of its answers' outcomes, by today's grader."""
         if self.record["grader"] == grader_stamp():
-            pairs = [(row["problem_id"], row["reward"]) for row in self._rows if row["evaluation"] == evaluation]
+            rows = self._table.select(["evaluation", "problem_id", "reward"]).to_pylist()  # turns are not unpacked
+            pairs = [(row["problem_id"], row["reward"]) for row in rows if row["evaluation"] == evaluation]
         else:
             pairs = [(chat.problem_id, chat.reward) for chat in self.chats(evaluation)]
         rewards: dict[str, list[float]] = {}

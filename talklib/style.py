@@ -11,8 +11,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
 from .store import write_atomic
 
@@ -93,13 +95,18 @@ def figure_bytes(figure: Figure, ending: str) -> bytes:
     """The figure as "svg" or "png", without a date, a version or a random id in it.
 
     Axes are laid out once and then stay, so that both files, and a second call, show the same places."""
-    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[ending]
     buffer = io.BytesIO()
     with mpl.rc_context(_LOOK):
-        if figure.get_layout_engine() is not None:
+        if not isinstance(figure.get_layout_engine(), (PlaceHolderLayoutEngine, type(None))):
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
-        figure.savefig(buffer, format=ending, metadata=metadata)
+        # by the canvases themselves: `savefig` would draw it all once more, in case there were something to lay out
+        screen, figure.dpi = figure.dpi, STYLE["savefig.dpi"]
+        if ending == "svg":
+            FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+        else:
+            FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
+        figure.dpi = screen
     return buffer.getvalue()
 
 

@@ -78,6 +78,31 @@ def bare(tmp_path_factory):
     return roots
 
 
+def test_nothing_is_rebuilt_unless_something_changed(bare):
+    root = bare[1]
+    text, chart, run = root / "paper" / "post.md", root / "figures" / "learning-desk.svg", next(root.rglob("run.json"))
+
+    def rebuilt(**options) -> bool:
+        before = text.stat().st_mtime_ns
+        lines = paper.build(root, **options)
+        assert lines[-1] == "paper: chats.html"
+        return text.stat().st_mtime_ns != before
+
+    drawn = chart.read_bytes()
+    assert not rebuilt() and rebuilt(anew=True) and not rebuilt()
+    chart.write_bytes(b"<svg/>")  # someone edits what came out
+    assert rebuilt() and chart.read_bytes() == drawn
+    run.write_text(run.read_text() + "\n")  # or what goes in
+    assert rebuilt() and not rebuilt()
+
+
+def test_what_is_wrong_with_the_chats_is_said(bare, tmp_path):
+    shutil.copytree(bare[1], tmp_path / "copy")
+    (tmp_path / "copy" / "paper" / "reader.css").unlink()
+    with pytest.raises(TalkError, match="paper/chats.html: .*reader.css"):
+        paper.build(tmp_path / "copy", anew=True)
+
+
 def test_a_checkout_without_runs_builds_and_says_so(bare):
     none, some = [(root / "paper" / "post.md").read_text() for root in bare]
     assert "Not all four conditions have been run yet" in none and "not every method has been run" in none
