@@ -218,6 +218,7 @@ def better_partners(e: Evidence) -> Answer:
 
 
 def design(e: Evidence) -> Answer:
+    """Held-out problems, chats a problem, answers a score and training steps, as the source has them."""
     keys = ("holdout", "chats_per_problem", "answers", "steps")
     if e.ours:
         recipe = e.runs[0].record["recipe"] if e.runs else None

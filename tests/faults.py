@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("talklib", "tests", "pyproject.toml", "constraints.txt", "README.md")
+COPIED = ("talklib", "tests", "paper/published", "pyproject.toml", "constraints.txt", "README.md")
 JOBS = max(1, min(4, (os.cpu_count() or 1)))
 
 
@@ -175,6 +175,29 @@ FAULTS = (
           "test_safety.py::test_links_in_results_are_refused"),
     fault("an arm's name leads out of the results", "store.py", 'if not re.fullmatch(r"[A-Za-z0-9_]+", arm) or',
           "if not arm or", "test_safety.py::test_names_of_runs_lead_nowhere_else"),
+    # the full run
+    fault("a budget is not kept", "remote.py", "if budget is not None and cost > budget:", "if budget is None:",
+          "test_remote.py::test_a_budget_is_kept"),
+    fault("a run under way is paid twice", "remote.py", "for call in calls_in(out) if call.state in LIVE}",
+          "for call in ()}", "test_remote.py::test_launch_spawns_what_is_missing_and_keeps_ids"),
+    fault("the last call's id is not kept", "remote.py", 'state="running")]\n        keep(out, calls)',
+          'state="running")]', "test_remote.py::test_launch_spawns_what_is_missing_and_keeps_ids"),
+    fault("a call whose start broke is forgotten", "remote.py", "keep(out, [*others, call])", "keep(out, others)",
+          "test_remote.py::test_an_id_is_on_disk_before_the_next_call"),
+    fault("a result of another recipe is taken", "remote.py", 'if run.record["recipe_digest"] != call.digest:',
+          "if not run.record:", "test_remote.py::test_a_result_of_another_recipe_is_refused"),
+    fault("a result's file leaves its folder", "remote.py",
+          'if PurePosixPath(name).name != name or name.startswith(".") or not re', "if not name and not re",
+          "test_remote.py::test_a_result_cannot_leave_its_folder"),
+    fault("checkpoints are not put on the volume", "modal_app.py", "seed, out, after_checkpoint=kept)", "seed, out)",
+          "test_remote.py::test_checkpoints_are_committed_and_every_attempt_is_paid"),
+    fault("a preempted attempt is not paid", "modal_app.py", '{"seconds": sum(self.before) + time', '{"seconds": time',
+          "test_remote.py::test_checkpoints_are_committed_and_every_attempt_is_paid"),
+    fault("the plan forgets seeds", "plan.py", "minutes * len(seeds) / 60 * kind.usd_hour",
+          "minutes / 60 * kind.usd_hour",
+          "test_plan.py::test_plan_adds_up_and_says_what_is_a_guess"),
+    fault("numpy stays pinned beside vLLM", "modal_app.py", 'if not (vllm and name == "numpy")', "if name",
+          "test_remote.py::test_the_image_is_asked_for_the_pins"),
 )
 
 

@@ -100,6 +100,17 @@ def test_fixed_shapes_train_and_evaluate_to_the_same_run(model_folder, data_fold
         assert runs[0].chats(name) == runs[1].chats(name)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU at hand")
+@pytest.mark.parametrize("decoding", ["dynamic", "static"])
+@pytest.mark.parametrize("arm", ["grpo", "mixed"])
+def test_on_a_gpu(model_folder, data_folder, tmp_path, arm, decoding):
+    recipe = paper(model_folder, data_folder, use_cpu=False, threads=None, decoding=decoding)
+    run = run_arm(recipe, arm, 17, tmp_path, say=lambda text: None)
+    assert run.record["hardware"]["gpu"] == torch.cuda.get_device_name() and len(run.history) == 2
+    assert set(run.evaluations) == {"pair", "as_a", "as_b"}
+    assert all(turn.completion_ids for chat in run.chats() for turn in chat.turns)
+
+
 def test_another_models_folder_and_another_data_set_from_the_command_line(model_folder, tmp_path):
     from talklib.__main__ import main
 

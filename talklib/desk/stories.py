@@ -102,6 +102,7 @@ def groups_slots(shape, rng: Rng) -> list[Slot]:
 
 
 def groups(shape, slots, cast: Cast):
+    """So many groups of so many each, then gains and losses: (facts, question, formula, steps)."""
     many, each, both, gain, loss, question = GROUPS[shape[0]]
     x, k = slots[0].value, slots[1].value
     if slots[0].fact == slots[1].fact:
@@ -128,6 +129,7 @@ def compare_slots(shape, rng: Rng) -> list[Slot]:
 
 
 def compare(shape, slots, cast: Cast):
+    """One child's amount, and another's as more or fewer than it: (facts, question, formula, steps)."""
     a, fewer, b = (slot.value for slot in slots[:3])
     op, word = SIGNS[fewer], ("more", "fewer")[fewer]
     facts = {slots[0].fact: cast.say("{N} has {n} {O}.", n=a),
@@ -158,6 +160,7 @@ def times_slots(shape, rng: Rng) -> list[Slot]:
 
 
 def times(shape, slots, cast: Cast):
+    """An amount as some times another's: (facts, question, formula, steps)."""
     verb, base = ("picks", "pick")[:2] if shape[1] else ("has", "have")
     if shape[0] < 2:
         a, b, m = (slot.value for slot in slots)
