@@ -1,9 +1,11 @@
 """`make artifact`: the six notebooks run by papermill, the figures and the paper, and a closing table."""
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from . import TalkError
@@ -38,9 +40,8 @@ def run_notebooks(out: Path, live: bool, only: str | None = None,
     `parameters` go to the notebooks that know them; one that none knows is a TalkError (papermill only warns)."""
     import papermill
 
+    out = Path(out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    os.environ.pop("MPLBACKEND", None)  # agg there would remove the inline figures
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sources = {name: root() / "notebooks" / f"{name}.ipynb" for name in NOTEBOOKS if not only or only in name}
     known = {name: set(papermill.inspect_notebook(str(path))) for name, path in sources.items()}
     parameters = dict(parameters or {})
@@ -48,23 +49,37 @@ def run_notebooks(out: Path, live: bool, only: str | None = None,
         if not any(parameter in names for names in known.values()):
             raise TalkError(f"no notebook has a parameter {parameter!r}; there are "
                             f"{', '.join(sorted(set().union(*known.values())))}")
-    def run(name: str) -> None:
-        began = time.perf_counter()
-        wanted = {**({"live": True} if live else {}), **parameters}
-        try:
-            papermill.execute_notebook(str(sources[name]), str(out / f"{name}.ipynb"),
-                                       parameters={k: v for k, v in wanted.items() if k in known[name]},
-                                       kernel_name="python3", cwd=str(root()), progress_bar=False, log_output=False)
-        except papermill.PapermillExecutionError as error:
-            raise TalkError(f"notebook {name}, cell {error.exec_count}: {error.ename}: {error.evalue}; "
-                            f"the executed copy is {out / (name + '.ipynb')}") from error
-        _tidy(out / f"{name}.ipynb")
-        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+    os.environ.pop("MPLBACKEND", None)  # agg there would remove the inline figures
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # processes: papermill changes its process's folder, and ends its kernel when interrupted only outside a thread;
+    # forked where that is sound, since its import takes seconds
+    context = get_context("fork" if sys.platform == "linux" else "spawn")
+    wanted = {**({"live": True} if live else {}), **parameters}
+    for wave in WAVES:
+        names = [name for name in wave if name in sources]
+        with ProcessPoolExecutor(len(wave), mp_context=context) as pool:
+            jobs = [pool.submit(_execute, sources[name], out / f"{name}.ipynb",
+                                {key: value for key, value in wanted.items() if key in known[name]}, root())
+                    for name in names]
+            wrong = [complaint for job in jobs if (complaint := job.result())]
+        if wrong:
+            raise TalkError("\n".join(wrong))
 
-    for together in WAVES:
-        with ThreadPoolExecutor(len(together)) as pool:
-            for done in [pool.submit(run, name) for name in together if name in sources]:
-                done.result()
+
+def _execute(source: Path, target: Path, parameters: dict, folder: Path) -> str:
+    """One notebook by papermill, in `folder`. Returns what is wrong, in words."""
+    import papermill
+
+    began = time.perf_counter()
+    try:
+        papermill.execute_notebook(str(source), str(target), parameters=parameters, kernel_name="python3",
+                                   cwd=str(folder), progress_bar=False, log_output=False)
+    except papermill.PapermillExecutionError as error:
+        return (f"notebook {source.stem}, cell {error.exec_count}: {error.ename}: {error.evalue}; the executed copy is "
+                f"{target}")
+    _tidy(target)
+    print(f"{source.stem}: {time.perf_counter() - began:.0f} s", flush=True)
+    return ""
 
 
 def _tidy(path: Path) -> None:

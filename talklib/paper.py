@@ -21,6 +21,7 @@ from . import TalkError, claims, figures, reader, stattables, tables
 from .captions import ORGANISM
 from .charts import DRAW
 from .evidence import Evidence, from_post, from_runs
+from .grading import grader_stamp
 from .numbers import Number, collect
 from .recipe import ARMS
 from .store import to_json, write_atomic
@@ -39,30 +40,39 @@ def build(root: str | Path, chats: bool = True, anew: bool = False) -> list[str]
     Where neither what goes in nor what came out has changed since the last build, nothing is done; `anew` does it all
     the same. The page of chats takes a third of the work and is made by a process of its own, side by side."""
     root = Path(root).resolve()
-    stamp = root / "build" / "paper.json"
-    if not anew and stamp.is_file():
-        last = json.loads(stamp.read_text(encoding="utf-8"))
-        if last["chats"] >= chats and last["state"] == _state(root):
-            return last["lines"]
+    stamp, before = root / "build" / "paper.json", _inputs(root)
+    last = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() and not anew else {}
+    if last.get("chats", -1) >= chats and (last.get("inputs"), last.get("outputs")) == (before, _outputs(root)):
+        return last["lines"]
     reading = _in_its_own_process("write_chats", root) if chats else None
+    try:
+        lines = _build(root)
+        if reading is not None:
+            complaint = reading.communicate()[1].strip().splitlines()
+            if reading.returncode:
+                raise TalkError(f"paper/chats.html: {complaint[-1] if complaint else '?'}")
+            lines.append("paper: chats.html")
+    finally:
+        if reading is not None and reading.poll() is None:
+            reading.kill()
+            reading.wait()
+    if _inputs(root) == before:  # or a run came in meanwhile, and some of it may be in and some not
+        write_atomic(stamp, to_json({"chats": chats, "inputs": before, "outputs": _outputs(root), "lines": lines}))
+    return lines
+
+
+def _build(root: Path) -> list[str]:
     evidence = sources(root)
     numbers = all_numbers(evidence, root)
     drawn, found = figures.write(root, evidence, numbers), all_tables(evidence, root)
     tables.write(root, found)
     prune(root / "figures", {*drawn, *(f"table-{name}" for name in found), "captions"})
-    lines = [f"figures: {', '.join(drawn)}", f"tables: {', '.join(found)}"]
     entries = {key: number.as_dict() for key, number in numbers.items()}
     write_atomic(root / "paper" / "numbers.json", to_json(entries))
     write_atomic(root / "paper" / "post.md", render(root, evidence, numbers, found))
     write_atomic(root / "paper" / "post.html", page(root, render(root, evidence, numbers, found, linked=True)))
-    lines.append(f"paper: {len(entries)} numbers, post.md, post.html")
-    if reading is not None:
-        complaint = reading.communicate()[1]
-        if reading.returncode:
-            raise TalkError(f"paper/chats.html: {complaint.strip().splitlines()[-1] if complaint.strip() else '?'}")
-        lines.append("paper: chats.html")
-    write_atomic(stamp, to_json({"chats": chats, "state": _state(root), "lines": lines}))
-    return lines
+    return [f"figures: {', '.join(drawn)}", f"tables: {', '.join(found)}",
+            f"paper: {len(entries)} numbers, post.md, post.html"]
 
 
 def write_chats(root: str | Path) -> None:
@@ -76,24 +86,41 @@ def write_chats(root: str | Path) -> None:
 def _in_its_own_process(name: str, root: Path) -> subprocess.Popen:
     code = f"import sys\nfrom talklib import TalkError, paper\ntry: paper.{name}(sys.argv[1])\n" \
            "except TalkError as error: sys.exit(str(error))"
-    return subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=Path(__file__).resolve().parents[1],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", code, str(root)], cwd=PACKAGE.parent, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True)
 
 
-def _state(root: Path) -> str:
-    """A checksum of all that the build reads and writes: results, text, figures, this package, libraries' versions."""
-    package = Path(__file__).resolve().parent
-    places = {root / "results": ("**/*.json", "**/*.parquet"), root / "figures": ("*",), root / "paper": ("**/*",),
-              package: ("**/*.py", "**/*.json")}
-    found = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in LIBRARIES).encode())
-    for folder, patterns in places.items():
-        for path in sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}):
-            found.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+# What went in, what came out
+
+PACKAGE = Path(__file__).resolve().parent
+MADE = ("numbers.json", "post.md", "post.html", "chats.html")
+"""Files of paper/ that the build writes; the others are written by hand."""
+LIBRARIES = ("matplotlib", "kiwisolver", "pillow", "numpy", "scipy", "pyarrow", "jinja2", "pypandoc_binary")
+"""Whose versions may move a byte of figures or pages."""
+
+
+def _checksum(folder: Path, *patterns: str, but: Sequence[str] = ()) -> str:
+    """Of the files that match, and their names. What is hidden is work under way, and no part of it."""
+    paths = {path.relative_to(folder) for pattern in patterns for path in folder.glob(pattern)}
+    found = hashlib.sha256()
+    for path in sorted(paths):
+        if not any(part.startswith(".") for part in path.parts) and path.name not in but and (folder / path).is_file():
+            found.update(f"{path} {hashlib.sha256((folder / path).read_bytes()).hexdigest()}".encode())
     return found.hexdigest()
 
 
-LIBRARIES = ("matplotlib", "numpy", "scipy", "pyarrow", "jinja2", "pypandoc_binary")
-"""Whose versions may move a byte of figures or pages."""
+CODE = _checksum(PACKAGE, "**/*.py", "**/*.json")
+"""Of the code as this process read it: a notebook's kernel may be older than the files."""
+
+
+def _inputs(root: Path) -> list[str]:
+    """Results, the text, the code, the grader and the libraries."""
+    return [_checksum(root / "results", "**/*.json", "**/*.parquet"), _checksum(root / "paper", "**/*", but=MADE), CODE,
+            json.dumps(grader_stamp()), *(f"{name} {version(name)}" for name in LIBRARIES)]
+
+
+def _outputs(root: Path) -> list[str]:
+    return [_checksum(root / "figures", "*"), _checksum(root / "paper", *MADE)]
 
 
 def prune(folder: Path, written: set[str]) -> None:

@@ -116,7 +116,9 @@ def memory_of(recipe: Recipe, shape: Shape) -> Memory:
     wrote = rows * sum(caps) // turns
     held = min(recipe.logit_chunk, wrote) if recipe.logit_chunk else rows * max(caps)
     logits = shape.vocab * (size + 4 + 4)
-    copies = 2 if recipe.decoding == "vllm" else 4 if recipe.merged_rollout else 0  # a twin keeps the base beside it
+    # a twin keeps the base beside it; evaluation and rollouts have two each, vLLM's rollouts one
+    merged = 4 if recipe.merged_rollout else 0
+    copies = merged + (2 if recipe.decoding == "vllm" else merged)
     return Memory(shape.parameters * size, shape.lora(r, recipe.lora_targets) * 16, tokens * per_token, held * logits,
                   rows * max(caps) * logits,
                   2 * shape.layers * shape.kv * size * min(recipe.generation_rows, max(chats, 1)) * length,

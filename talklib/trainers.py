@@ -102,14 +102,11 @@ class ChatTrainer(GRPOTrainer):
         settings = trl_settings(recipe) if vllm else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TRL warns about a bare `prompt` column; it is never read
-            config = grpo_config(recipe, seed, out_dir, **settings, **overrides)
+            config = grpo_config(recipe, seed, out_dir, **{**settings, **overrides})
             with launched() if vllm else nullcontext():
                 super().__init__(model=model, reward_funcs=_no_reward, processing_class=tokenizer, args=config,
                                  train_dataset=Dataset.from_list([{"prompt": ""}] * len(tasks)),
                                  peft_config=lora_config(recipe))
-        if vllm and not hasattr(self, "llm"):
-            raise TalkError("Recipe.decoding is vllm, and this TRL builds its engine in another way; TRL 0.19.1 is "
-                            "the version that is supported")
         self.engine = Engine(self.llm, self._twins[0]) if vllm else None
         self.remove_callback(PrinterCallback)
         self._plain_head: bool | None = None

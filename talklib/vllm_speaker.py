@@ -7,16 +7,20 @@ the adapter into the trained weights and takes it out again, and in bfloat16 som
 Nobody has run this on a GPU; tests put an engine in vLLM's place that loads weights and takes requests as it does.
 Its limits: TRL 0.19.1 alone (TRL 1 builds its engine elsewhere); sampling is by vLLM's own generators, so its chats are
 others than those of `dynamic` and `static`, and they may depend on their batch; the weights are rounded to the model's
-type after the adapter is added, so that what samples is not to the last bit what is trained; the recorded entropy is
-that of the model's distribution before temperature. Evaluation stays with `dynamic`.
+type after the adapter is added, so that what samples is not to the last bit what is trained; TRL gives the engine a hub
+model's name without its revision, so that its configuration and end tokens are the newest ones (the weights are the
+run's); what is recorded as entropy is the sampled tokens' mean -log p before temperature. Evaluation is `dynamic`.
 """
 
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
+
+import torch
+from trl import GRPOConfig
 
 from . import TalkError
 from .recipe import VLLM, Recipe, Sampling
@@ -24,20 +28,32 @@ from .speakers import MergedTwin, ModelSpeaker
 
 
 def trl_settings(recipe: Recipe) -> dict:
-    """TRL's arguments that make it build the engine. TalkError where vLLM is not installed."""
+    """TRL's arguments that make it build the engine. TalkError where there is no vLLM, GPU or fitting TRL."""
     if find_spec("vllm") is None:
-        raise TalkError(f"Recipe.decoding is vllm, and vLLM is not installed: `python -m pip install vllm=={VLLM}`, on "
-                        "a machine with a CUDA GPU; dynamic and static need nothing more")
+        raise TalkError(f"Recipe.decoding is vllm, and vLLM is not installed: `python -m pip install vllm=={VLLM}`, "
+                        "for a CUDA GPU and in an environment of its own, since it brings another torch and numpy; "
+                        "dynamic and static need nothing more")
+    if not at_hand(recipe):
+        raise TalkError("Recipe.decoding is vllm, which needs a CUDA GPU and Recipe.use_cpu off")
+    if "max_prompt_length" not in {field.name for field in fields(GRPOConfig)}:
+        raise TalkError("Recipe.decoding is vllm, and this TRL builds its engine in another way; TRL 0.19.1 is the one "
+                        "that is supported")
     # TRL sizes the engine by the sum of two limits that nothing else of it reads here
     longer = max(0, recipe.protocol.message_tokens - recipe.protocol.last_tokens)
     return {"use_vllm": True, "vllm_mode": "colocate", "max_prompt_length": recipe.max_prompt_tokens + longer}
 
 
+def at_hand(recipe: Recipe) -> bool:
+    """Whether there is a GPU, and the recipe may use it."""
+    return torch.cuda.is_available() and not recipe.use_cpu
+
+
 @contextmanager
 def launched() -> Iterator[None]:
-    """What vLLM's in-process engine reads of a launcher, while it is built: it is the only process.
+    """What vLLM's in-process engine reads of a launcher, while TRL builds it: it is the only process.
 
-    Not before and not after: accelerate would take the same words for a distributed run and wrap the model."""
+    Accelerate would take the same words for a distributed run and wrap the model, so its state, which the configuration
+    sets up, has to be there before."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -62,6 +78,10 @@ class Engine:
         twin: a copy of the base model that is given the policy's weights."""
 
     def __init__(self, llm, twin: MergedTwin):
+        kind, own = llm.llm_engine.model_config.dtype, twin.model.dtype
+        if kind != own:  # left to itself it halves float32
+            raise TalkError(f"vLLM would sample in {kind} from a model that trains in {own}: with decoding vllm, "
+                            "Recipe.dtype must be bfloat16, on a GPU that has it")
         self.llm, self.twin, self._speaks = llm, twin, None
 
     def become(self, speaker: "VllmSpeaker") -> None:

@@ -8,6 +8,7 @@ import sys
 import nbformat
 import papermill
 import pytest
+from talklib import TalkError, artifact
 from talklib.artifact import NOTEBOOKS
 from talklib.splitter import Problem, Split, Task
 
@@ -54,6 +55,24 @@ def test_a_parameter_that_no_notebook_has_is_refused():
     words = "artifact --set n_shows=3".split()
     done = subprocess.run([sys.executable, "-m", "talklib", *words], capture_output=True, text=True)
     assert done.returncode == 2 and "n_show" in done.stderr.split("there are")[1]
+
+
+def test_notebooks_that_fail_are_named_with_their_cells(tmp_path, monkeypatch, capfd):
+    """Both of a wave, and the waves after it are not run."""
+    (tmp_path / "notebooks").mkdir()
+    for name, code in zip(NOTEBOOKS, ("1 / 0", "{}['gone']", "1", "1", "1", "1"), strict=True):
+        book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("2"), nbformat.v4.new_code_cell(code)])
+        book.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        nbformat.write(book, tmp_path / "notebooks" / f"{name}.ipynb")
+    monkeypatch.setattr(artifact, "root", lambda: tmp_path)
+    with pytest.raises(TalkError) as caught:
+        artifact.run_notebooks(tmp_path / "out", live=False)
+    first, second = str(caught.value).splitlines()
+    assert "notebook 01_split, cell 2: ZeroDivisionError" in first and "out/01_split.ipynb" in first
+    assert "notebook 02_baseline, cell 2: KeyError: 'gone'" in second
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == {"01_split", "02_baseline"}
+    artifact.run_notebooks(tmp_path / "out", live=False, only="04")
+    assert "04_behavior: " in capfd.readouterr().out and (tmp_path / "out" / "04_behavior.ipynb").is_file()
 
 
 def test_selftest_needs_no_torch():

@@ -105,7 +105,7 @@ def test_decoding_is_a_setting(model, tokenizer):
     chats = [play(tasks, dict.fromkeys("AB", ModelSpeaker(model, tokenizer, Sampling(), 600, decoding=decoding)),
                   recipe.protocol, recipe.prompts, ("x",)) for decoding in ("dynamic", "static")]
     assert chats[0] == chats[1]
-    with pytest.raises(TalkError, match="must be dynamic or static"):
+    with pytest.raises(TalkError, match="must be dynamic, static or vllm"):
         play(tasks, dict.fromkeys("AB", ModelSpeaker(model, tokenizer, Sampling(), 600, decoding="fast")),
              recipe.protocol, recipe.prompts, ("x",))
 

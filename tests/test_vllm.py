@@ -9,10 +9,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import trl.trainer.grpo_trainer as grpo_trainer
-from talklib import TalkError, speakers
+from talklib import TalkError, speakers, vllm_speaker
 from talklib.experiment import adapter_sha256, run_arm
 from talklib.recipe import ARMS, Recipe, Sampling
 from talklib.trainers import ChatTrainer
+from talklib.vllm_speaker import at_hand
 
 from conftest import make_model, tiny_recipe
 from test_trainers import by_letters
@@ -39,16 +40,16 @@ class ScriptedLLM:
     """Draws a request's tokens as `speakers.generate` does, with whatever weights it was given."""
 
     made: list["ScriptedLLM"] = []
+    dtype = torch.float32
 
     def __init__(self, model, tensor_parallel_size, gpu_memory_utilization, max_num_seqs, max_model_len,
                  distributed_executor_backend, seed, max_num_batched_tokens):
         assert distributed_executor_backend == "external_launcher" and tensor_parallel_size == 1
         assert all(name in os.environ for name in LAUNCHER), "vLLM reads its rank here"
-        self.max_num_seqs, self.max_model_len, self.loads, self.resets = max_num_seqs, max_model_len, 0, 0
+        self.max_model_len, self.loads, self.resets = max_model_len, 0, 0
         self.net = make_model(self.tokenizer, seed=99)  # none of the run's weights until they are loaded
-        runner = SimpleNamespace(model=self)
-        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=SimpleNamespace(
-            model_runner=runner)))
+        worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=SimpleNamespace(model=self)))
+        self.llm_engine = SimpleNamespace(model_executor=worker, model_config=SimpleNamespace(dtype=self.dtype))
         self.made.append(self)
 
     @torch.no_grad()
@@ -64,7 +65,7 @@ class ScriptedLLM:
         self.resets += 1
 
     def generate(self, prompts, params, use_tqdm):
-        assert not use_tqdm and len(prompts) == len(params) <= self.max_num_seqs
+        assert not use_tqdm and len(prompts) == len(params)
         found = []
         for prompt, p in zip(prompts, params, strict=True):
             ids = prompt["prompt_token_ids"]
@@ -83,6 +84,7 @@ def vllm(monkeypatch, tokenizer):
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setattr(ScriptedLLM, "tokenizer", tokenizer, raising=False)
     monkeypatch.setattr(ScriptedLLM, "made", [])
+    monkeypatch.setattr(vllm_speaker, "at_hand", lambda recipe: True)
     monkeypatch.setattr(grpo_trainer, "is_vllm_available", lambda: True)
     monkeypatch.setattr(grpo_trainer, "LLM", ScriptedLLM, raising=False)
     return ScriptedLLM.made
@@ -97,7 +99,9 @@ def trained(tokenizer, tasks, folder, arm, **changes):
 
 @pytest.mark.parametrize("arm", ["grpo", "mixed"])
 def test_the_engine_speaks_with_the_weights_of_whoever_speaks(vllm, tokenizer, tasks, tmp_path, arm):
-    """Weights, order, limits, seeds and end tokens reach the engine: the same adapter as without it, bit for bit."""
+    """Weights, order, limits, seeds and end tokens reach the engine: the same adapter as without it, bit for bit.
+
+    (Its log-probabilities are those of the draw; vLLM's are those before temperature.)"""
     plain = trained(tokenizer, tasks, tmp_path / "plain", arm)
     asked = trained(tokenizer, tasks, tmp_path / "vllm", arm, decoding="vllm")
     assert adapter_sha256(asked.model) == adapter_sha256(plain.model)
@@ -122,6 +126,24 @@ def test_long_messages_fit_the_engine(vllm, tokenizer, tasks, tmp_path):
     recipe = replace(recipe, protocol=replace(recipe.protocol, message_tokens=20, last_tokens=8), steps=1)
     ChatTrainer(make_model(tokenizer), tokenizer, tasks, recipe, ARMS["grpo"], 17, tmp_path, judge=by_letters)
     assert vllm[0].max_model_len == recipe.max_prompt_tokens + 20
+
+
+def test_a_type_that_the_engine_would_halve_is_refused(vllm, tokenizer, tasks, tmp_path, monkeypatch):
+    monkeypatch.setattr(ScriptedLLM, "dtype", torch.bfloat16)
+    with pytest.raises(TalkError, match="would sample in torch.bfloat16 from a model that trains in torch.float32"):
+        trained(tokenizer, tasks, tmp_path, "grpo", decoding="vllm")
+
+
+def test_a_gpu_is_asked_for(vllm, tokenizer, tasks, tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm_speaker, "at_hand", at_hand)
+    with pytest.raises(TalkError, match="needs a CUDA GPU"):
+        trained(tokenizer, tasks, tmp_path, "grpo", decoding="vllm")
+
+
+def test_another_trl_is_named(vllm, tokenizer, tasks, tmp_path, monkeypatch):
+    monkeypatch.setattr(vllm_speaker, "fields", lambda kind: ())
+    with pytest.raises(TalkError, match="TRL 0.19.1 is the one that is supported"):
+        trained(tokenizer, tasks, tmp_path, "grpo", decoding="vllm")
 
 
 def test_without_vllm_it_is_named(tokenizer, tasks, tmp_path):
