@@ -21,7 +21,7 @@ from .stats import (
     Delta,
     permutation_p,
     power,
-    resampling_weights,
+    resample_counts,
     sample_std,
     seeds_needed,
     verdict,
@@ -166,11 +166,12 @@ def _outside(ends: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 def by_problems(a: np.ndarray, b: np.ndarray, world: World, rng: np.random.Generator, draws: int) -> Moved:
     """The problem bootstrap alone, on the first seed's paired delta and on that of all seeds' means; and the post's
     rule, by each reading of its degrees of freedom, on the same first-seed intervals."""
-    problems = resampling_weights(rng, draws, world.problems)
+    problems = resample_counts(rng, draws, world.problems)
     first = a[:, 0] - b[:, 0]
-    ends = _intervals(first @ problems.T)
+    ends = _intervals(first @ problems.T / world.problems)
     moved = {"problem bootstrap, first seed": _outside(ends),
-             "problem bootstrap, mean of seeds": _outside(_intervals((a.mean(1) - b.mean(1)) @ problems.T))}
+             "problem bootstrap, mean of seeds": _outside(
+                 _intervals((a.mean(1) - b.mean(1)) @ problems.T / world.problems))}
     seen = world.run_std * np.sqrt(rng.chisquare(world.reruns - 1, len(a)) / (world.reruns - 1))
     parts = list(zip(first.mean(1), *ends, a.mean(2), b.mean(2), seen, strict=True))
     for name, df in POST_RULES.items():
@@ -192,8 +193,9 @@ def by_seeds(a: np.ndarray, b: np.ndarray, world: World, rng: np.random.Generato
 
 def by_both(a: np.ndarray, b: np.ndarray, world: World, rng: np.random.Generator, draws: int) -> Moved:
     """The crossed bootstrap, seeds x problems, as in `stats.crossed_bootstrap`."""
-    problems = resampling_weights(rng, draws, world.problems)
-    means = [np.einsum("dn,snd->sd", resampling_weights(rng, draws, arm.shape[1]), arm @ problems.T) for arm in (a, b)]
+    problems = resample_counts(rng, draws, world.problems)
+    means = [np.einsum("dn,snd->sd", resample_counts(rng, draws, arm.shape[1]), arm @ problems.T) / arm[0].size
+             for arm in (a, b)]
     return {"crossed bootstrap": _outside(_intervals(means[0] - means[1]))}
 
 

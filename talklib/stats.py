@@ -227,15 +227,18 @@ def crossed_bootstrap(scores: np.ndarray, draws: int = DRAWS, seed: int = 0,
         raise TalkError(f"crossed bootstrap: matrices of shape {' and '.join(str(arm.shape) for arm in arms)}; both "
                         "need seeds x the same problems")
     rng = np.random.default_rng(seed)
-    problems = resampling_weights(rng, draws, arms[0].shape[1])
-    parts = [np.einsum("dn,nd->d", resampling_weights(rng, draws, len(arm)), arm @ problems.T) for arm in arms]
+    problems = resample_counts(rng, draws, arms[0].shape[1])
+    parts = [np.einsum("dn,nd->d", resample_counts(rng, draws, len(arm)), arm @ problems.T) / arm.size for arm in arms]
     low, high = np.quantile(parts[0] - (parts[1] if len(parts) > 1 else 0.0), TAILS)
     return Delta(float(arms[0].mean() - (arms[1].mean() if len(arms) > 1 else 0.0)), float(low), float(high))
 
 
-def resampling_weights(rng: np.random.Generator, draws: int, n: int) -> np.ndarray:
-    """(draws, n): the share of each of n things in a resample of n with replacement; a row sums to 1."""
-    return rng.multinomial(n, np.full(n, 1 / n), draws) / n
+def resample_counts(rng: np.random.Generator, draws: int, n: int) -> np.ndarray:
+    """(draws, n): how often each of n things comes up in a resample of n with replacement; a row sums to n.
+
+    Counts and not shares: counts times scores in quarters add up without rounding, so that a matrix product gives the
+    same bits on every processor, whatever the order of its sums; divide by n once, at the end."""
+    return rng.multinomial(n, np.full(n, 1 / n), draws).astype(float)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

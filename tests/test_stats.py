@@ -93,3 +93,16 @@ def test_the_rules_false_alarms_when_nothing_differs():
 def test_settling_the_posts_comparison():
     found = settlings(from_post())["reinforce_ada", "own"]
     assert found.delta.value == pytest.approx(0.085) and found.seeds > 3 and found.power_now < 0.8
+
+
+def test_the_crossed_bootstrap_adds_without_rounding():
+    """Scores in quarters: whole-number sums give the same bits, so the order in which a processor adds is nothing."""
+    rng, draws = np.random.default_rng(5), 500
+    quarters = [rng.integers(0, 5, (seeds, 55)) for seeds in (5, 3)]
+    found = stats.crossed_bootstrap(quarters[0] / 4, draws, 9, against=quarters[1] / 4)
+    again = np.random.default_rng(9)
+    problems = stats.resample_counts(again, draws, 55).astype(int)
+    sums = [np.einsum("ds,dp,sp->d", stats.resample_counts(again, draws, len(arm)).astype(int), problems, arm)
+            for arm in quarters]
+    means = [total / 4 / arm.size for total, arm in zip(sums, quarters, strict=True)]
+    assert (found.low, found.high) == tuple(np.quantile(means[0] - means[1], stats.TAILS))
