@@ -102,9 +102,14 @@ def play(folder: str | Path, n: int = 20, channel: str = "open", seed: int = 0):
 
 
 def main() -> None:
-    """Fetches the model if need be, plays open and blocked, prints scores, counters and two chats."""
+    """Fetches the model if need be, plays open and blocked, prints scores, counters and two chats.
+
+    `--fetch` stops after the first; `--convert` is what `fetch` calls in a process of its own."""
     if "--convert" in sys.argv:
         convert()
+        return
+    if "--fetch" in sys.argv:
+        print(fetch())
         return
     from talklib.evaluate import summarise
 

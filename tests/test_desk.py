@@ -1,7 +1,7 @@
 """The desk world: problems, pools, audit, tokenizer, habits, and the shipped base model.
 
 `test_short_rebuild_is_repeatable` (slow, under a minute) builds twice with a short schedule in every full test run. The
-whole rebuild of the shipped file takes minutes and runs where TALKLIB_FULL=1 is set."""
+whole rebuild of the shipped file takes minutes: `make long` runs it (it sets TALKLIB_FULL=1)."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ from talklib.recipe import Recipe
 from talklib.splitter import split
 
 NUMBER = re.compile(r"\d+")
-FULL = pytest.mark.skipif(os.environ.get("TALKLIB_FULL") != "1", reason="minutes long: set TALKLIB_FULL=1")
+FULL = pytest.mark.skipif(os.environ.get("TALKLIB_FULL") != "1", reason="minutes long: make long runs it")
 PROMPTS = Recipe.desk().prompts
 
 
